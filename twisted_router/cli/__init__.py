@@ -1,0 +1,1 @@
+"""The pypto-router command and its subcommands."""

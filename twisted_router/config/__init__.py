@@ -1,0 +1,1 @@
+"""From a configuration file and a command line to frozen values."""

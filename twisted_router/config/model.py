@@ -1,0 +1,132 @@
+"""What a configuration means: frozen values, units in the docstrings, rules between fields.
+
+Replicas and hosts come from the configuration file (``config.reading``), settings from the command line
+(``tap.Options``).
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+MIB = 1 << 20
+
+#: Where a request's session id is looked for, in this order (``--session-sources``).
+SESSION_SOURCES = (
+    "x-session-id",
+    "body.session_id",
+    "x-dynamo-session-id",
+    "body.session_params.session_id",
+    "x-claude-code-agent-id",
+    "x-claude-code-session-id",
+    "session-id",
+    "x-session-affinity",
+)
+
+
+@frozen
+class ReplicaConfig:
+    """A replica that already runs somewhere; the router never stops it (manual: Two Ways to Get Replicas).
+
+    :ivar ca_file: PEM file of the authorities to trust for an ``https`` replica; None trusts the platform's.
+    :ivar client_cert: PEM file with certificate and key to show an ``https`` replica, or None.
+    :ivar health_path: what the prober asks for.
+    """
+
+    name: str
+    host: str
+    port: int
+    scheme: str = "http"
+    ca_file: str | None = None
+    client_cert: str | None = None
+    health_path: str = "/health"
+
+    @property
+    def url(self) -> str:
+        """``scheme://host:port`` with IPv6 literals in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+@frozen
+class HostConfig:
+    """A machine the router may launch replicas on (manual: Launching Replicas).
+
+    :ivar ssh: an ssh destination, None for the router's own machine.
+    :ivar devices: the cards that may be used, in order.
+    :ivar devices_per_replica: how many of them one replica needs.
+    :ivar port_base: a replica listens on this plus the number of its first device.
+    :ivar command: a whole argv template for engines other than pypto-serving; empty for that one.
+    :ivar stop_command: argv that replaces the default way of stopping; empty for the default.
+    :ivar launch_wrapper: argv of a broker that takes the serving command as one argument; empty for none.
+    :ivar log_dir: where a replica's output goes on that machine; None for the default.
+    :ivar ssh_client: ``openssh`` or ``conch``; None takes openssh where the program exists.
+    """
+
+    name: str
+    devices: tuple[int, ...]
+    model: str
+    ssh: str | None = None
+    identity_file: str | None = None
+    known_hosts: str | None = None
+    ssh_client: str | None = None
+    devices_per_replica: int = 1
+    port_base: int = 8001
+    served_model_name: str | None = None
+    serve_args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    launch_wrapper: tuple[str, ...] = ()
+    stop_command: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    python: str | None = None
+    workdir: str | None = None
+    log_dir: str | None = None
+    health_path: str = "/health"
+
+    @property
+    def capacity(self) -> int:
+        """How many replicas fit (manual: How many replicas fit on a host)."""
+        return len(self.devices) // self.devices_per_replica
+
+
+@frozen
+class FleetConfig:
+    """One configuration file."""
+
+    replicas: tuple[ReplicaConfig, ...] = ()
+    hosts: tuple[HostConfig, ...] = ()
+
+
+@frozen
+class Settings:
+    """The command line, checked. All durations are seconds; defaults are the manual's (Tuning).
+
+    :ivar initial_replicas: None means 1 when the file declares hosts, else 0.
+    :ivar max_replicas: None means the declared pool.
+    :ivar replace_after: effective value is at least two health intervals.
+    :ivar max_body: bytes one upload may have.
+    :ivar max_body_total: bytes all uploads held at once may have.
+    :ivar traffic_veto: whether recent good traffic excuses a probe that timed out.
+    """
+
+    host: str = "0.0.0.0"
+    port: int = 8000
+    session_ttl: float = 600.0
+    affinity_slack: int = 8
+    health_interval: float = 5.0
+    request_timeout: float = 3600.0
+    connect_timeout: float = 5.0
+    initial_replicas: int | None = None
+    max_replicas: int | None = None
+    launch_timeout: float = 600.0
+    drain_timeout: float = 300.0
+    replace_after: float = 30.0
+    stop_grace: float = 30.0
+    state_file: str | None = None
+    admin_token: str | None = None
+    admin_open: bool = False
+    detach_on_exit: bool = False
+    max_body: int = 64 * MIB
+    max_body_total: int = 1024 * MIB
+    session_sources: tuple[str, ...] = SESSION_SOURCES
+    traffic_veto: bool = True
+    access_log: bool = False

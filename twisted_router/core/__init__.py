@@ -1,0 +1,1 @@
+"""Decisions without a clock, a socket or Twisted: events in, effects out."""

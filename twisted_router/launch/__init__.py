@@ -1,0 +1,1 @@
+"""Starting and stopping replica processes, here and on other machines."""

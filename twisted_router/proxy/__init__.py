@@ -1,0 +1,1 @@
+"""The data path: request head to replica, answer to client."""

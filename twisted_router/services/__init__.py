@@ -1,0 +1,1 @@
+"""What runs between start and stop: prober, keeper, state file, adoption."""

@@ -1,0 +1,1 @@
+"""The HTTP front: site, errors, and the Klein resource tree."""
