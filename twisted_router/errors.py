@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class RouterError(Exception):
-    """Something a client of the router is told: one sentence that names the thing, the fact and the way out."""
+    """What a client of the router is told: a sentence that names the thing, the fact and the way out."""
 
     status = 500
     type = "server_error"
@@ -147,6 +147,12 @@ class LaunchFailed(RouterError):
 
     status = 502
     code = "launch_failed"
+
+
+class LaunchUncertain(LaunchFailed):
+    """A start went wrong in a way that leaves open whether a process exists; only a confirmed stop settles it."""
+
+    code = "launch_uncertain"
 
 
 class StopUnconfirmed(RouterError):

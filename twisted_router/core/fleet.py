@@ -157,7 +157,7 @@ class Fleet:
         return self._settle(session, ask, self._routable[position], reason, pin, now)
 
     def pick_other(self, refused: Choice, now: float) -> Choice | None:
-        """Choose again for a request whose replica refused the connection, or None when no other is routable."""
+        """Choose again after a refused connection, or None when no other replica is routable."""
         others = tuple(member for member in self._routable if member is not refused.member)
         if not others:
             return None
