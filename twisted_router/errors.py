@@ -150,7 +150,7 @@ class LaunchFailed(RouterError):
 
 
 class LaunchUncertain(LaunchFailed):
-    """A start went wrong in a way that leaves open whether a process exists; only a confirmed stop settles it."""
+    """A start that leaves open whether a process exists; only a confirmed stop settles it."""
 
     code = "launch_uncertain"
 
