@@ -22,6 +22,28 @@ SESSION_SOURCES = (
     "x-session-affinity",
 )
 
+#: The address of replicas on the router's own machine.
+LOOPBACK = "127.0.0.1"
+
+
+def split_destination(ssh: str) -> tuple[str | None, str, int | None]:
+    """Split an ssh destination into user, host and port; None for what it leaves to the ssh client.
+
+    Both forms OpenSSH takes are known: ``user@host``, cut at the last ``@``, and ``ssh://user@host:port``,
+    the only one that carries a port. Raises ValueError for a port that is no number.
+    """
+    uri = ssh.startswith("ssh://")
+    user, _, rest = ssh.removeprefix("ssh://").rpartition("@")
+    if not uri:
+        return user or None, rest, None
+    rest = rest.removesuffix("/")
+    if rest.startswith("["):
+        host, _, port = rest[1:].partition("]")
+        port = port.removeprefix(":")
+    else:
+        host, _, port = rest.partition(":")
+    return user or None, host, int(port) if port else None
+
 
 @frozen
 class ReplicaConfig:
@@ -51,7 +73,7 @@ class ReplicaConfig:
 class HostConfig:
     """A machine the router may launch replicas on (manual: Launching Replicas).
 
-    :ivar ssh: an ssh destination, None for the router's own machine.
+    :ivar ssh: ``user@node``, ``node`` or ``ssh://user@node:port``; None for the router's own machine.
     :ivar devices: the cards that may be used, in order.
     :ivar devices_per_replica: how many of them one replica needs.
     :ivar port_base: a replica listens on this plus the number of its first device.
@@ -60,11 +82,14 @@ class HostConfig:
     :ivar launch_wrapper: argv of a broker that takes the serving command as one argument; empty for none.
     :ivar log_dir: where a replica's output goes on that machine; None for the default.
     :ivar ssh_client: ``openssh`` or ``conch``; None takes openssh where the program exists.
+    :ivar model: a path on that machine, never looked at; empty only when ``command`` is given.
+    :ivar serve_args: further arguments of the serving command, passed on as they are.
+    :ivar env: what the replica's environment has on top, in the order of the file.
     """
 
     name: str
     devices: tuple[int, ...]
-    model: str
+    model: str = ""
     ssh: str | None = None
     identity_file: str | None = None
     known_hosts: str | None = None
@@ -86,6 +111,25 @@ class HostConfig:
     def capacity(self) -> int:
         """How many replicas fit (manual: How many replicas fit on a host)."""
         return len(self.devices) // self.devices_per_replica
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The devices of each slot: the list cut in order into groups of ``devices_per_replica``."""
+        width = self.devices_per_replica
+        return tuple(self.devices[i * width : (i + 1) * width] for i in range(self.capacity))
+
+    @property
+    def address(self) -> str:
+        """Where the router reaches what it launches here: 127.0.0.1 or the host part of ``ssh``."""
+        return LOOPBACK if self.ssh is None else split_destination(self.ssh)[1]
+
+    def slot_name(self, group: tuple[int, ...]) -> str:
+        """``<host>-d<first device>``, as in the manual's ``node02-d1``."""
+        return f"{self.name}-d{group[0]}"
+
+    def slot_port(self, group: tuple[int, ...]) -> int:
+        """``port_base`` plus the group's first device (manual: Launching Replicas)."""
+        return self.port_base + group[0]
 
 
 @frozen
