@@ -14,6 +14,7 @@ class Slot:
     :ivar devices: the group of cards, in declared order.
     :ivar address: where the router reaches it: 127.0.0.1 or the host part of the ssh destination.
     :ivar port: ``port_base`` plus the first device.
+    :ivar model: what its replica serves; launch times are remembered by host and model.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Slot:
     address: str
     port: int
     health_path: str = "/health"
+    model: str = ""
 
     @property
     def url(self) -> str:
