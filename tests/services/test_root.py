@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twisted_router.errors import StateFileError
+from twisted_router.services.root import POOL_TIMEOUT, RouterService
+from twisted_router.services.traffic import Traffic
+
+
+@implementer(IListeningPort)
+class Port:
+    def __init__(self, journal: list[str]) -> None:
+        self.journal = journal
+
+    def startListening(self) -> None:
+        self.journal.append("listening")
+
+    def stopListening(self) -> Deferred[None]:
+        self.journal.append("port closed")
+        return succeed(None)
+
+    def getHost(self) -> object:
+        return None
+
+
+class Replicas:
+    """A keeper that writes down what it is asked, in order."""
+
+    def __init__(self, journal: list[str]) -> None:
+        self.journal = journal
+        self.stopped: Deferred[None] = succeed(None)
+        self.saved: Deferred[None] = succeed(None)
+        self.broken: Exception | None = None
+
+    def reclaim(self) -> None:
+        self.journal.append("reclaimed")
+        if self.broken is not None:
+            raise self.broken
+
+    def begin(self) -> None:
+        self.journal.append("begun")
+
+    def stop_replicas(self) -> Deferred[None]:
+        self.journal.append("stopping replicas")
+        return self.stopped
+
+    def leave_running(self) -> None:
+        self.journal.append("leave running")
+
+    def hasten(self) -> None:
+        self.journal.append("hasten")
+
+    def close(self) -> Deferred[None]:
+        self.journal.append("state saved")
+        return self.saved
+
+
+class Child(Service):
+    def __init__(self, name: str, journal: list[str]) -> None:
+        self.title = name
+        self.journal = journal
+        self.stopped: Deferred[None] = succeed(None)
+
+    def startService(self) -> None:
+        super().startService()
+        self.journal.append(f"{self.title} started")
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        self.journal.append(f"{self.title} stopped")
+        return self.stopped
+
+
+class RootTestCase(SynchronousTestCase):
+    drain_timeout = 300.0
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.journal: list[str] = []
+        self.replicas = Replicas(self.journal)
+        self.traffic = Traffic()
+        self.pool: Deferred[None] = succeed(None)
+        self.starting: list[Callable[[], None]] = []
+        self.root = RouterService(
+            self.clock,
+            listen=self.listen,
+            when_running=self.starting.append,
+            traffic=self.traffic,
+            replicas=self.replicas,
+            close_pool=self.close_pool,
+            drain_timeout=self.drain_timeout,
+        )
+        self.children = [Child(name, self.journal) for name in ("one", "two")]
+        for child in self.children:
+            child.setServiceParent(self.root)
+
+    def listen(self) -> IListeningPort:
+        self.journal.append("bound")
+        return Port(self.journal)
+
+    def close_pool(self) -> Deferred[None]:
+        self.journal.append("pool closed")
+        return self.pool
+
+    def start(self) -> None:
+        self.root.privilegedStartService()
+        self.root.startService()
+        for call in self.starting:
+            call()
+        self.journal.clear()
+
+
+class Starting(RootTestCase):
+    def test_order(self) -> None:
+        """Slots are reclaimed before the port is bound; launches wait until the reactor runs."""
+        self.root.privilegedStartService()
+        self.assertEqual(self.journal, ["reclaimed", "bound"])
+        self.root.startService()
+        self.assertEqual(self.journal[2:], ["one started", "two started"])
+        self.starting[0]()
+        self.assertEqual(self.journal[4:], ["begun"])
+
+    def test_port_in_use(self) -> None:
+        """A port that cannot be bound ends the start, so that a daemon's parent fails too."""
+
+        def listen() -> IListeningPort:
+            raise CannotListenError("", 8000, OSError())
+
+        self.root._listen = listen
+        self.assertRaises(CannotListenError, self.root.privilegedStartService)
+
+    def test_state_file(self) -> None:
+        """A state file that cannot be used ends the start before the port is bound."""
+        self.replicas.broken = StateFileError("damaged")
+        self.assertRaises(StateFileError, self.root.privilegedStartService)
+        self.assertEqual(self.journal, ["reclaimed"])
+
+    def test_stopped_before_running(self) -> None:
+        """A router that was stopped before its reactor ran launches nothing."""
+        self.root.privilegedStartService()
+        self.root.startService()
+        self.successResultOf(self.root.stopService())
+        self.starting[0]()
+        self.assertNotIn("begun", self.journal)
+
+
+class Stopping(RootTestCase):
+    def test_order(self) -> None:
+        """Replicas, children in reverse, the state, the port and the pool: one after the other."""
+        self.start()
+        self.successResultOf(self.root.stopService())
+        self.assertEqual(
+            self.journal,
+            ["stopping replicas", "two stopped", "one stopped", "state saved", "port closed", "pool closed"],
+        )
+
+    def test_requests_first(self) -> None:
+        """While requests are under way new ones are refused, and nothing behind them is taken down."""
+        self.start()
+        leave = self.traffic.enter(lambda: None)
+        stopping = self.root.stopService()
+        self.assertTrue(self.traffic.closing)
+        self.assertEqual(self.journal, ["stopping replicas"])
+        leave()
+        self.successResultOf(stopping)
+
+    def test_replicas_before_the_state(self) -> None:
+        """The state is saved, and the port closed, only after the replicas have stopped."""
+        self.start()
+        self.replicas.stopped = Deferred()
+        stopping = self.root.stopService()
+        self.assertEqual(self.journal, ["stopping replicas"])
+        self.replicas.stopped.callback(None)
+        self.successResultOf(stopping)
+
+    def test_drain_timeout(self) -> None:
+        """Requests that outlast the drain timeout are cut, and the stop goes on."""
+        self.start()
+        self.traffic.enter(lambda: self.journal.append("cut"))
+        stopping = self.root.stopService()
+        self.clock.advance(self.drain_timeout - 1)
+        self.assertNoResult(stopping)
+        self.clock.advance(1)
+        self.successResultOf(stopping)
+        self.assertEqual(self.journal[1], "cut")
+
+    def test_failures(self) -> None:
+        """Whatever fails is logged, and every other step is done all the same."""
+        self.start()
+        self.replicas.stopped = fail(ValueError())
+        self.replicas.saved = fail(ValueError())
+        self.children[1].stopped = fail(ValueError())
+        self.pool = fail(ValueError())
+        self.successResultOf(self.root.stopService())
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 4)
+        self.assertEqual(len(self.journal), 6)
+
+    def test_hanging_pool(self) -> None:
+        """A pool that does not close keeps the process no longer than its bound."""
+        self.start()
+        self.pool = Deferred()
+        stopping = self.root.stopService()
+        self.assertNoResult(stopping)
+        self.clock.advance(POOL_TIMEOUT)
+        self.successResultOf(stopping)
+        self.flushLoggedErrors()
+
+    def test_twice_closed(self) -> None:
+        """The port is given up once."""
+        self.start()
+        self.successResultOf(self.root.stopService())
+        self.assertIsNone(self.root.port)
+
+
+class Hastening(RootTestCase):
+    def test_requests(self) -> None:
+        """While requests are awaited, hastening cuts them and leaves the replicas their time."""
+        self.start()
+        self.traffic.enter(lambda: self.journal.append("cut"))
+        stopping = self.root.stopService()
+        self.root.hasten()
+        self.successResultOf(stopping)
+        self.assertEqual(self.journal[1], "cut")
+        self.assertNotIn("hasten", self.journal)
+
+    def test_replicas(self) -> None:
+        """While replicas are awaited, hastening is passed on to their keeper."""
+        self.start()
+        self.replicas.stopped = Deferred()
+        stopping = self.root.stopService()
+        self.root.hasten()
+        self.assertEqual(self.journal, ["stopping replicas", "hasten"])
+        self.replicas.stopped.callback(None)
+        self.successResultOf(stopping)
+
+    def test_leave_running(self) -> None:
+        """Leaving the replicas running is the keeper's matter."""
+        self.root.leave_running()
+        self.assertEqual(self.journal, ["leave running"])

@@ -1,0 +1,62 @@
+"""Counts the proxied requests under way, so that a stopping router can refuse, await and cut them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, succeed
+
+from ..errors import ShuttingDown
+
+
+class Traffic:
+    """A gate that every proxied request passes on its way in and on its way out.
+
+    :ivar closing: no new request is let in any more.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[object, Callable[[], object]] = {}
+        self._waiting: list[Deferred[None]] = []
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def enter(self, abort: Callable[[], object]) -> Callable[[], None]:
+        """Let one request in; return what has to be called when it has ended, in whatever way.
+
+        :param abort: breaks the request off; called when a stopping router cannot wait for it any longer.
+        :raises ShuttingDown: the router is stopping.
+        """
+        if self.closing:
+            raise ShuttingDown("the router is shutting down; send the request to another one or try again")
+        key = object()
+        self._under_way[key] = abort
+        return lambda: self._left(key)
+
+    def refuse(self) -> None:
+        """From now on let nobody in."""
+        self.closing = True
+
+    def drained(self) -> Deferred[None]:
+        """Fire when nothing is under way, perhaps at once; each caller gets one of its own to cancel."""
+        if not self._under_way:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        return waiting
+
+    def cut(self) -> int:
+        """Break off everything that is under way; return how much that was."""
+        aborts = tuple(self._under_way.values())
+        for abort in aborts:
+            abort()
+        return len(aborts)
+
+    def _left(self, key: object) -> None:
+        self._under_way.pop(key, None)
+        if not self._under_way:
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                one.callback(None)
