@@ -1,0 +1,75 @@
+"""What is allowed in a configuration and yet worth telling an operator before it hurts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from .model import FleetConfig, HostConfig
+from .rules import canonical
+
+
+def warnings(fleet: FleetConfig) -> tuple[str, ...]:
+    """Name what will fail or surprise later, a sentence each; looks at the files the configuration names."""
+    return (*_files(fleet), *_wrappers(fleet), *_shared_addresses(fleet), *_shared_devices(fleet))
+
+
+def key_fault(path: str) -> str | None:
+    """Tell why ssh would not use a private key file, None when it would."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        return f"{path} cannot be used: {error.strerror}"
+    if not stat.S_ISREG(mode):
+        return f"{path} is not a file"
+    if stat.S_IMODE(mode) & 0o077:
+        return f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}); ssh refuses it, run chmod 600"
+    return None
+
+
+def _files(fleet: FleetConfig) -> Iterator[str]:
+    for host in fleet.hosts:
+        fault = None if host.identity_file is None else key_fault(host.identity_file)
+        if fault is not None:
+            yield f"host {host.name}: identity_file {fault}; launches there will fail"
+        if host.known_hosts is not None and not os.path.isfile(host.known_hosts):
+            yield f"host {host.name}: known_hosts {host.known_hosts} is not a file; launches there will fail"
+    for replica in fleet.replicas:
+        for key, path in (("ca_file", replica.ca_file), ("client_cert", replica.client_cert)):
+            if path is not None and not os.path.isfile(path):
+                yield f"replica {replica.name}: {key} {path} is not a file; it cannot be reached"
+
+
+def _wrappers(fleet: FleetConfig) -> Iterator[str]:
+    for host in fleet.hosts:
+        if host.launch_wrapper and not host.stop_command:
+            wrapper = host.launch_wrapper[0]
+            yield (
+                f"host {host.name}: what {wrapper} starts can be stopped only where its process can be found "
+                "on that host; give a stop_command if it runs elsewhere"
+            )
+
+
+def _shared_addresses(fleet: FleetConfig) -> Iterator[str]:
+    first: dict[tuple[str, int], str] = {}
+    for replica in fleet.replicas:
+        other = first.setdefault((canonical(replica.host), replica.port), replica.name)
+        if other != replica.name:
+            yield f"replicas {other} and {replica.name} are one address, {replica.url}: its load counts twice"
+
+
+def _shared_devices(fleet: FleetConfig) -> Iterator[str]:
+    """Name hosts that are one machine and list the same cards, whatever their ports."""
+    holders: dict[str, list[HostConfig]] = {}
+    for host in fleet.hosts:
+        others = holders.setdefault(canonical(host.address), [])
+        for other in others:
+            both = sorted(set(other.devices) & set(host.devices))
+            if both:
+                listed = ", ".join(map(str, both))
+                yield (
+                    f"hosts {other.name} and {host.name} are one machine, {host.address}, and both list "
+                    f"device {listed}: two replicas may end up on one card"
+                )
+        others.append(host)
