@@ -1,0 +1,128 @@
+"""The manual keeps up with the program: keys, flags, defaults, samples and links are all compared."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_router.config.model import SESSION_SOURCES, HostConfig, ReplicaConfig, Settings
+from twisted_router.config.reading import parse_fleet
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (*sorted((ROOT / "docs").glob("*.rst")), ROOT / "README.rst", ROOT / "CONTRIBUTING.rst")
+CONFIGURATION = (ROOT / "docs" / "configuration.rst").read_text(encoding="utf-8")
+
+_BLOCK = re.compile(r"^\.\. code-block:: (json|yaml)\n(?: +:.*\n)*\n((?:(?: +.*)?\n)+)", re.MULTILINE)
+
+
+def rows(text: str) -> dict[str, str]:
+    """Read what the tables of a page say: first cell (without its quotes) to second cell."""
+    found = re.findall(r"^``([^`]+)`` {2,}(\S.*?)(?: {2,}|$)", text, re.MULTILINE)
+    return {name: cell.strip("`") for name, cell in found}
+
+
+def section(title: str) -> str:
+    """Cut the part of the configuration page from one label to the next."""
+    return CONFIGURATION.partition(f".. _{title}:")[2].partition("\n.. _")[0]
+
+
+def configurations() -> Iterator[tuple[str, str]]:
+    """Yield page and text of each code block that is a whole configuration."""
+    for page in PAGES:
+        for language, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+            text = textwrap.dedent(block)
+            if re.match(r'\{?\s*"?(replicas|hosts)"?:', text):
+                yield f"{page.name}.{language}", text
+
+
+class ConfigurationTests(SynchronousTestCase):
+    """The page of keys and flags."""
+
+    def test_replica_keys(self) -> None:
+        """Every key of a replica is documented, and no other."""
+        self.assertEqual(set(rows(section("replicas"))), set(attrs.fields_dict(ReplicaConfig)))
+
+    def test_host_keys(self) -> None:
+        """Every key of a host is documented, and no other."""
+        self.assertEqual(set(rows(section("hosts"))), set(attrs.fields_dict(HostConfig)))
+
+    def test_settings(self) -> None:
+        """Every setting is documented as a flag."""
+        flags = {name.lstrip("-").replace("-", "_") for name in rows(section("flags"))}
+        settings = {name.replace("traffic_veto", "no_traffic_veto") for name in attrs.fields_dict(Settings)}
+        self.assertEqual(settings - flags, set())
+
+    def test_defaults(self) -> None:
+        """A number that the page gives as a default is the default."""
+        defaults = {
+            name.replace("_", "-"): float(default)
+            for name, field in attrs.fields_dict(Settings).items()
+            if isinstance(default := field.default, int | float) and not isinstance(default, bool)
+        }
+        units = {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}
+        told = {}
+        for flag, cell in rows(section("flags")).items():
+            if number := re.fullmatch(r"(\d+(?:\.\d+)?) ?(|MiB|GiB)", cell):
+                told[flag.lstrip("-")] = float(number[1]) * units[number[2]]
+        self.assertEqual(told, defaults)
+
+    def test_session_sources(self) -> None:
+        """The order in which session ids are looked for is the one on the page."""
+        listed = CONFIGURATION.partition("The order of sources is")[2].partition(": a name")[0]
+        self.assertEqual(tuple(re.findall(r"``(.+?)``", listed)), SESSION_SOURCES)
+
+
+class SampleTests(SynchronousTestCase):
+    """What a reader copies works."""
+
+    def test_configurations(self) -> None:
+        """Every configuration in the manual and the README is read without a problem."""
+        found = list(configurations())
+        self.assertGreaterEqual(len(found), 5)
+        for name, text in found:
+            fleet = parse_fleet(text, name)
+            self.assertTrue(fleet.replicas or fleet.hosts, name)
+
+    def test_files_named(self) -> None:
+        """Every file of ours that a page names exists."""
+        named = {
+            (page.name, name)
+            for page in PAGES
+            for name in re.findall(
+                r"``((?:docs|etc|tests)/[\w./-]+\.\w+|[A-Z]+\.rst|\.[\w-]+\.yaml)``",
+                page.read_text(encoding="utf-8"),
+            )
+        }
+        self.assertGreater(len(named), 5)
+        self.assertEqual([item for item in sorted(named) if not (ROOT / item[1]).exists()], [])
+
+    def test_targets_named(self) -> None:
+        """Every ``make`` target that a page names exists."""
+        made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+        named = {
+            target
+            for page in PAGES
+            for target in re.findall(r"(?:``|    )make ([a-z]+)", page.read_text(encoding="utf-8"))
+        }
+        self.assertLessEqual({"demo", "test"}, named)
+        self.assertEqual(named - made, set())
+
+    def test_unit(self) -> None:
+        """The systemd unit starts the manual's command with documented flags and leaves replicas alive."""
+        unit = configparser.ConfigParser(interpolation=None)
+        unit.optionxform = str  # type: ignore[assignment,method-assign] - keys keep their case
+        unit.read(ROOT / "etc" / "pypto-router.service", encoding="utf-8")
+        program, *arguments = shlex.split(unit["Service"]["ExecStart"])
+        self.assertEqual(Path(program).name, "pypto-serving-router")
+        flags = {argument for argument in arguments if argument.startswith("--")}
+        self.assertEqual(flags - set(rows(section("flags"))), set())
+        self.assertEqual(unit["Service"]["KillMode"], "process")
+        waits = Settings().drain_timeout + Settings().stop_grace
+        self.assertGreater(float(unit["Service"]["TimeoutStopSec"]), waits)
