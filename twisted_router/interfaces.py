@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
 from .core.effects import Outcome
+from .core.records import FleetRecord, PinRecord
 from .core.slots import Handle, Slot
 
 
@@ -60,3 +63,29 @@ class ILauncher(Interface):
 
     def close() -> Deferred[None]:
         """Give up connections and watches; running replicas are left alone."""
+
+
+class IStateStore(Interface):
+    """Remembers over a crash what the router launched, and which session lives where.
+
+    Every failure is a ``StateFileError`` whose text names the file, the fact and the way out, and leaves
+    what was stored before as it was.
+    """
+
+    def lock() -> None:
+        """Keep every other router out until ``close``; a second call by the same router renews its pid."""
+
+    def load() -> FleetRecord:
+        """Return what was saved last, ages counted up to now; an empty record before the first save."""
+
+    def save(record: FleetRecord) -> None:
+        """Store ``record``; it is on the disk when this returns. Blocks for one fsync of a small file."""
+
+    def load_pins() -> tuple[PinRecord, ...]:
+        """Return the pins saved last, idle times counted up to now; never fails, at worst there are none."""
+
+    def save_pins(pins: Iterable[PinRecord]) -> None:
+        """Store the pins. Blocks, for 100,000 of them a good part of a second, so call it in a thread."""
+
+    def close() -> None:
+        """Let another router in."""

@@ -19,9 +19,11 @@ class Response:
     def __init__(self, code: int) -> None:
         self.code = code
         self.discarded = 0
+        self.rest: Deferred[None] = succeed(None)
 
-    def discard(self) -> None:
+    def discard(self) -> Deferred[None]:
         self.discarded += 1
+        return self.rest
 
 
 class Client:
@@ -233,6 +235,17 @@ class Asking(SynchronousTestCase):
         client = Client(succeed(response))
         self.assertEqual(self.successResultOf(ask_health(client, b"/health")), 503)
         self.assertEqual((client.asked, response.discarded), ([(b"GET", b"/health")], 1))
+
+    def test_endless_body(self) -> None:
+        """A probe is over at the end of the body; giving it up gives up the rest of the body."""
+        response = Response(200)
+        cancelled: list[object] = []
+        response.rest = Deferred(cancelled.append)
+        asking = ask_health(Client(succeed(response)), b"/health")
+        self.assertNoResult(asking)
+        asking.cancel()
+        self.failureResultOf(asking, CancelledError)
+        self.assertEqual(len(cancelled), 1)
 
     def test_failure(self) -> None:
         """What kept a replica from answering reaches the prober as it is."""

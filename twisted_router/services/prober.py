@@ -25,7 +25,7 @@ class ProbeResponse(Protocol):
     code: int
 
     def discard(self) -> object:
-        """Give up the body, whatever is left of it."""
+        """Throw the body away; fires at its end, and cancelling aborts the connection."""
 
 
 class ProbeClient(Protocol):
@@ -40,11 +40,10 @@ Probe = Callable[[Member], Deferred[int]]
 
 
 def ask_health(client: ProbeClient, path: bytes) -> Deferred[int]:
-    """Fire with the status that ``GET path`` is answered with; its body is of no interest."""
+    """Fire with the status that ``GET path`` is answered with, once its body has been thrown away."""
 
-    def answered(response: ProbeResponse) -> int:
-        response.discard()
-        return response.code
+    def answered(response: ProbeResponse) -> Deferred[int]:
+        return maybeDeferred(response.discard).addCallback(lambda _: response.code)
 
     return client.request(b"GET", path).addCallback(answered)
 
