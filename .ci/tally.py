@@ -1,8 +1,8 @@
 """Run commands one after the other, show what they print, end with one line: ``N passed, N failed``.
 
 Usage: ``tally.py COMMAND...``; each argument is one shell command. Understood are the closing lines of
-trial and of pytest, and this program's own, which is added up instead of shown. A command that fails
-without a count is one failure. The exit code is 1 when anything failed.
+trial and of pytest, and this program's own, which is not shown: it is the sum of what its command printed
+before it. A command that fails without a count is one failure. The exit code is 1 when anything failed.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ def run(command: str) -> tuple[int, int]:
         assert process.stdout is not None
         for line in process.stdout:
             found = counts(line.rstrip())
-            if found is not None:
+            if _OURS.match(line.rstrip()) and found:
+                passed, failed = found
+                continue
+            if found:
                 passed, failed = passed + found[0], failed + found[1]
-            if not _OURS.match(line.rstrip()):
-                print(line, end="", flush=True)
+            print(line, end="", flush=True)
     if process.returncode and not failed:
         print(f"exit code {process.returncode}: {command}")
         failed = 1

@@ -42,11 +42,12 @@ class TallyTests(SynchronousTestCase):
         code, lines = self._tally("echo '1 failed, 178 passed, 1 error in 251.12s (0:04:11)'; exit 1")
         self.assertEqual((code, lines[-1]), (1, "178 passed, 2 failed"))
 
-    def test_sum_is_the_only_count(self) -> None:
-        """Counts of earlier runs of this program are added up, and not shown a second time."""
+    def test_nested(self) -> None:
+        """The total of a nested run stands for all that run printed, and is not shown a second time."""
+        nested = "echo 'PASSED (successes=2)'; echo '2 passed, 0 failed'"
         self.assertEqual(
-            self._tally("echo '2 passed, 0 failed'", "echo '3 passed in 0.1s'"),
-            (0, ["3 passed in 0.1s", "5 passed, 0 failed"]),
+            self._tally(nested, "echo '3 passed in 0.1s'"),
+            (0, ["PASSED (successes=2)", "3 passed in 0.1s", "5 passed, 0 failed"]),
         )
 
     def test_failure_without_a_count(self) -> None:
