@@ -1,0 +1,1 @@
+"""Measurements of the router beside its peers; see ``python -m bench --help``."""

@@ -1,0 +1,8 @@
+"""x."""
+
+import argparse
+
+
+def micro(options: argparse.Namespace) -> int:
+    """X."""
+    return 0

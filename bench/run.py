@@ -1,0 +1,106 @@
+"""``python -m bench``: measure this router beside its peers, on loopback, every process bounded and ended."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from bench import micro, pressure, scale
+from bench.cases import CASES
+from bench.engines import STARTERS, WIRE, Engine, starters
+from bench.processes import Unavailable, children
+from bench.report import OUT, keep
+from bench.tables import bar_table, case_table, medians
+from bench.tools import run_load, start_stub
+
+
+def wire(options: argparse.Namespace) -> int:
+    """Each case for each engine in turn, round by round; 1 when ours made an error."""
+    chosen = starters(options.engines.split(","), options.variant)
+    results: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    summary: dict[str, dict[str, dict[str, float]]] = {}
+    with children(OUT / "logs") as family:
+        replicas = start_stub(family, ports=options.replica_count)
+        engines: list[Engine] = []
+        for name, start in chosen.items():
+            try:
+                engines.append(start(family, name, replicas, OUT))
+            except Unavailable as problem:
+                print(f"without {name}: {problem}", file=sys.stderr)
+                if options.command == "wire":
+                    return 1
+        for key in options.cases.split(","):
+            case, seen = CASES[key], results.setdefault(key, {engine.name: [] for engine in engines})
+            for turn in range(options.rounds):
+                at = turn % len(engines)
+                for engine in engines[at:] + engines[:at]:
+                    flags = {**case.flags, "seconds": options.seconds}
+                    seen[engine.name].append(run_load(engine.port, flags, engine.pids))
+            summary[key] = medians(case, seen)
+            print(case_table(case, summary[key]), end="\n\n", flush=True)
+    if bars := bar_table(summary):
+        print(bars, end="\n\n")
+    keep(
+        options.command,
+        {"rounds": options.rounds, "seconds": options.seconds, "medians": summary, "raw": results},
+        options.json,
+    )
+    return (
+        1
+        if any(row["errors"] for table in summary.values() for name, row in table.items() if name == "us")
+        else 0
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True)
+
+    def add(name: str, text: str, run: Any, rounds: int, seconds: float) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        sub.add_argument("--rounds", type=int, default=rounds, help="interleaved rounds (%(default)s)")
+        sub.add_argument(
+            "--seconds", type=float, default=seconds, help="length of one measurement (%(default)s)"
+        )
+        sub.add_argument(
+            "--variant", action="append", default=[], metavar="NAME=COMMAND", help="another build of ours"
+        )
+        sub.add_argument("--json", metavar="FILE", help="where the JSON goes (bench/out)")
+        return sub
+
+    for name, text, engines in (
+        ("wire", "straight to the stub, us and nginx in turn", WIRE),
+        ("peers", "us and every peer in turn", list(STARTERS)),
+    ):
+        sub = add(name, text, wire, 5, 2.0)
+        sub.add_argument("--engines", default=",".join(engines), help="%(default)s")
+        sub.add_argument("--cases", default=",".join(CASES), help="%(default)s")
+        sub.add_argument(
+            "--replica-count", type=int, default=4, help="replicas behind each engine (%(default)s)"
+        )
+    sub = add("scale", "ours: replicas, open streams, pins", scale.scale, 3, 2.0)
+    sub.add_argument("--part", action="append", choices=scale.PARTS, help="all of them unless named")
+    for name, text in pressure.KINDS.items():
+        sub = add(name, text, pressure.pressure, 1, 3.0)
+        sub.add_argument("--engines", default=",".join(WIRE), help="%(default)s")
+    add("micro", "parts of the data path in this process, no sockets", micro.micro, 3, 0.3)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand; its exit status."""
+    options = parser().parse_args(argv)
+    if getattr(options, "cases", None) and (unknown := set(options.cases.split(",")) - set(CASES)):
+        print(
+            f"There is no case {', '.join(sorted(unknown))}; there are: {', '.join(CASES)}.", file=sys.stderr
+        )
+        return 2
+    try:
+        status: int = options.run(options)
+    except Unavailable as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    return status
