@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tap": _BELOW_MIDDLE | _MIDDLE | {"config", "web"},
     "cli": {"errors", "config", "config.model"},
     "sim": {"errors"},
+    "lab": {"errors", "config.model", "core"},
 }
 
 #: ``interfaces`` speaks of Deferreds and of nothing else that Twisted has.
@@ -34,6 +37,11 @@ INTERFACES_MAY_USE = {"twisted.internet.defer"}
 
 #: The programs: each runs the reactor, everybody else is handed one.
 MAY_USE_REACTOR = {"tap", "sim.replica", "cli.main"}
+
+#: Distributions whose packages are called differently.
+PACKAGES_OF = {"pyyaml": "yaml", "attrs": "attr attrs", "service-identity": "service_identity"}
+#: Packages of other distributions that a dependency is built on and lets through: Twisted's, klein's.
+LENT = {"zope", "werkzeug"}
 
 MODULE_LINES = 400
 FUNCTION_LINES = 40
@@ -209,6 +217,17 @@ class LayoutTests(SynchronousTestCase):
         """A directory of modules is a package, or mypy and pip would see two different trees."""
         bare = {path.parent for path in (ROOT / PACKAGE).rglob("*.py")}
         self.assertEqual([str(path) for path in bare if not (path / "__init__.py").exists()], [])
+
+    def test_dependencies_are_declared(self) -> None:
+        """Whatever is imported from elsewhere is a declared dependency or comes with one or with Python."""
+        metadata = configparser.ConfigParser()
+        metadata.read(ROOT / "setup.cfg", encoding="utf-8")
+        listed = metadata["options"]["install_requires"] + metadata["options.extras_require"]["cli"]
+        names = [name.lower() for name in re.findall(r"(?m)^([\w-]+)", listed)]
+        packages = {package for name in names for package in PACKAGES_OF.get(name, name).split()}
+        imported = {name.partition(".")[0] for source in sources() for name in source.imports()}
+        ours = {PACKAGE, "__future__", *sys.stdlib_module_names}
+        self.assertEqual(imported - packages - ours - LENT, set())
 
 
 class RulesTests(SynchronousTestCase):

@@ -79,6 +79,21 @@ class ConfigurationTests(SynchronousTestCase):
         self.assertEqual(tuple(re.findall(r"``(.+?)``", listed)), SESSION_SOURCES)
 
 
+class DecisionsTests(SynchronousTestCase):
+    """The page of decisions."""
+
+    def test_dependencies(self) -> None:
+        """Every dependency has a row that says who uses it and why, and no row is left from an old one."""
+        metadata = configparser.ConfigParser()
+        metadata.read(ROOT / "setup.cfg", encoding="utf-8")
+        listed = metadata["options"]["install_requires"] + metadata["options.extras_require"]["cli"]
+        page = (ROOT / "docs" / "decisions.rst").read_text(encoding="utf-8")
+        table = page.partition("\nPackage ")[2].partition("\n\n")[0]
+        self.assertEqual(
+            set(re.findall(r"(?m)^([A-Za-z][\w-]*)", table)), set(re.findall(r"(?m)^([\w-]+)", listed))
+        )
+
+
 class SampleTests(SynchronousTestCase):
     """What a reader copies works."""
 
@@ -102,6 +117,12 @@ class SampleTests(SynchronousTestCase):
         }
         self.assertGreater(len(named), 5)
         self.assertEqual([item for item in sorted(named) if not (ROOT / item[1]).exists()], [])
+
+    def test_samples_named(self) -> None:
+        """Every file in ``etc/`` is named on some page."""
+        pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+        unnamed = [path.name for path in (ROOT / "etc").iterdir() if f"``etc/{path.name}``" not in pages]
+        self.assertEqual(unnamed, [])
 
     def test_targets_named(self) -> None:
         """Every ``make`` target that a page names exists."""
