@@ -58,6 +58,12 @@ class ILauncher(Interface):
     def is_held(slot: Slot) -> Deferred[bool]:
         """Fire with whether any process holds the slot's lock. Fails with ``StopUnconfirmed`` if unknown."""
 
+    def is_running(slot: Slot, instance: str, handle: Handle | None) -> Deferred[bool]:
+        """Fire with whether any process of the instance is left, by pid and start time or by its marker.
+
+        Nothing is signalled. Fails with ``StopUnconfirmed`` if that cannot be known.
+        """
+
     def tail(slot: Slot, lines: int) -> Deferred[str]:
         """Fire with the last lines of the slot's log, empty when there are none; never fails."""
 
