@@ -129,6 +129,14 @@ class ProcessExited:
 
 
 @frozen
+class TailRead:
+    """The last lines of an instance whose launch failed or that was lost were fetched afterwards."""
+
+    instance: str
+    tail: str
+
+
+@frozen
 class Reclaimed:
     """The state file names this slot: it is taken before anything is asked of it.
 
@@ -173,6 +181,11 @@ class ShutdownBegan:
     detach: bool = False
 
 
+@frozen
+class Hasten:
+    """Whoever asked for the shutdown will not wait for requests any longer: what drains is stopped now."""
+
+
 Event = (
     ProbeAnswered
     | ProbeSilent
@@ -186,11 +199,13 @@ Event = (
     | StopConfirmed
     | StopUnconfirmed
     | ProcessExited
+    | TailRead
     | Reclaimed
     | Adopted
     | Unreachable
     | ReleaseSlot
     | ShutdownBegan
+    | Hasten
 )
 
 

@@ -4,121 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from attrs import define, field, frozen
-
-from ..errors import NoReplicaReady
+from ..errors import Conflict, NoReplicaReady
+from . import reports
 from .effects import (
     ConnectRefused,
     Effects,
     Event,
-    Phase,
     ProbeAnswered,
     ProbeNow,
     ProbeSilent,
     Routed,
     SessionFinished,
     Silence,
+    Tick,
     Unrouted,
 )
+from .members import Choice, Lease, Member
 from .policies.vocabulary import Affinity, Ask, Policy, Reason
+from .records import FleetRecord, PinRecord
 from .sessions import Pin, Pins
-from .snapshot import FleetView, ReplicaView
+from .snapshot import FleetView
+from .supervision import NO_LAUNCHING, Launching, Supervision
+
+__all__ = ["MISSES_ALLOWED", "Choice", "Fleet", "Launching", "Lease", "Member"]
 
 #: Probes a replica may miss in a row before it leaves rotation (manual: Readiness and Failover).
 MISSES_ALLOWED = 2
 
 
-@define(eq=False)
-class Member:
-    """One replica in the fleet.
-
-    :ivar instance: names this life of it; a static replica has one life, named like itself.
-    :ivar url: ``scheme://host:port``, no trailing slash.
-    :ivar ready: probes say it can serve.
-    :ivar seen: it has answered well at least once.
-    :ivar good: seconds (monotonic) of the last 2xx answer it completed for a client, or None.
-    """
-
-    name: str
-    instance: str
-    url: str
-    ready: bool
-    owned: bool = False
-    draining: bool = False
-    seen: bool = False
-    misses: int = 0
-    routed: int = 0
-    good: float | None = None
-    leases: set[Lease] = field(factory=set, repr=False)
-
-    @property
-    def outstanding(self) -> int:
-        """Requests dispatched here and not yet finished: the live leases, nothing else."""
-        return len(self.leases)
-
-    @property
-    def phase(self) -> Phase:
-        """The manual's word for where it is in its life."""
-        if self.draining:
-            return Phase.DRAINING
-        if not self.seen:
-            return Phase.STARTING
-        return Phase.READY if self.ready else Phase.FAILED
-
-    def view(self) -> ReplicaView:
-        """Freeze it."""
-        return ReplicaView(
-            self.name,
-            self.instance,
-            self.url,
-            self.ready,
-            self.phase,
-            self.draining,
-            self.owned,
-            self.outstanding,
-            self.routed,
-        )
-
-
-@frozen(eq=False)
-class Choice:
-    """A replica picked for one request, and the rule that picked it."""
-
-    member: Member
-    reason: Reason
-    ask: Ask
-    pin: Pin
-
-
-class Lease:
-    """One request's share of a replica's load, given back exactly once however the request ends."""
-
-    __slots__ = ("_clock", "_pins", "member", "pin")
-
-    def __init__(self, choice: Choice, pins: Pins, clock: Callable[[], float]) -> None:
-        self.member = choice.member
-        self.pin = choice.pin
-        self._pins = pins
-        self._clock = clock
-        self.member.leases.add(self)
-        self.pin.inflight += 1
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.release()
-
-    def release(self, *, good: bool = False) -> None:
-        """Give the share back; ``good`` when a 2xx answer was completed. A second call does nothing."""
-        if self not in self.member.leases:
-            return
-        self.member.leases.discard(self)
-        self.pin.inflight -= 1
-        now = self._clock()
-        self._pins.touch(self.pin, now)
-        if good:
-            self.member.good = now
+def _nobody() -> None:
+    """Nobody performs effects."""
 
 
 class Fleet:
@@ -126,15 +41,24 @@ class Fleet:
 
     :param veto: seconds for which a completed 2xx answer excuses a probe that *timed out*: a busy engine is
         not a dead one. 0 turns the excuse off.
+    :param launching: what may be launched.
+    :ivar wake: called when a draining replica has given back its last lease, so that something is due;
+        whoever performs effects sets it to apply a ``Tick``.
     """
 
-    def __init__(self, policy: Policy, pins: Pins, *, veto: float) -> None:
+    def __init__(
+        self, policy: Policy, pins: Pins, *, veto: float, launching: Launching = NO_LAUNCHING
+    ) -> None:
         self._policy = policy
         self._pins = pins
         self._veto = veto
+        self._static: dict[str, Member] = {}
         self._members: dict[str, Member] = {}
+        self._homes: frozenset[str] = frozenset()
         self._routable: tuple[Member, ...] = ()
         self._routed = self._hits = self._rejected = 0
+        self._slots = Supervision(launching, veto, self._idle)
+        self.wake: Callable[[], None] = _nobody
 
     # Routing
 
@@ -187,51 +111,130 @@ class Fleet:
 
     def add_static(self, name: str, url: str) -> None:
         """Take in a replica that already runs; it is offered work from the start (manual: Readiness)."""
-        self._members[name] = Member(name, name, url, ready=True)
+        self._static[name] = Member(name, name, url, ready=True)
         self._refresh()
 
     def members(self) -> Iterable[Member]:
-        """Every replica, in the order they came."""
+        """Every replica that is not known to be gone, static ones first."""
         return self._members.values()
 
     def apply(self, event: Event, now: float) -> Effects:
-        """Take note of what happened; return what has to be done about it."""
+        """Take note of what happened; return what has to be done about it, in order.
+
+        :raises Conflict, NotFound, ShuttingDown: a person asked (``Grow``, ``ReleaseSlot``) for what cannot
+            be; nothing has changed.
+        """
         match event:
             case ProbeAnswered(instance, status):
-                member = self._members.get(instance)
-                if member is None:
-                    return ()
-                return self._healthy(member) if status == 200 else self._missed(member, f"status {status}")
+                return self._probed(instance, None if status == 200 else f"status {status}", now)
             case ProbeSilent(instance, how):
                 member = self._members.get(instance)
                 if member is None or (how is Silence.TIMED_OUT and self._is_excused(member, now)):
                     return ()
-                return self._missed(member, how.value)
+                return self._probed(instance, how.value, now)
             case ConnectRefused(instance):
-                member = self._members.get(instance)
-                if member is None:
+                if instance not in self._members:
                     return ()
-                return (*self._missed(member, Silence.REFUSED.value), ProbeNow(instance))
+                return (*self._probed(instance, Silence.REFUSED.value, now), ProbeNow(instance))
             case SessionFinished(session):
                 self._pins.release(session)
-        return ()
+                return ()
+            case Tick():
+                return self._supervised(self._slots.tick(now), now)
+            case _:
+                return self._supervised(self._slots.apply(event, now), now)
+
+    def next_deadline(self) -> float | None:
+        """Return when the next ``Tick`` is needed, in monotonic seconds; None when nothing is waited for."""
+        return self._slots.next_deadline()
 
     def sweep(self, now: float) -> int:
         """Forget expired pins; return how many there were."""
         return self._pins.sweep(now)
 
-    def snapshot(self) -> FleetView:
-        """Freeze the whole fleet for whoever wants to show it."""
+    def snapshot(self, now: float | None = None) -> FleetView:
+        """Freeze the whole fleet for whoever wants to show it; without ``now`` ages are left out."""
         return FleetView(
-            tuple(member.view() for member in self._members.values()),
+            (
+                *(member.view(now) for member in self._static.values()),
+                *reports.replicas(self._slots, now),
+            ),
             len(self._pins),
             self._routed,
             self._hits,
             self._rejected,
+            reports.capacity(self._slots, now),
         )
 
-    def _healthy(self, member: Member) -> Effects:
-        member.misses = 0
+    # What persons and a start of the router ask for
+
+    def retirable(self, name: str) -> str:
+        """Return the instance that ``Retire`` would end; who waits for it, waits for its ``Retired``.
+
+        :raises NotFound: there is no such replica.
+        :raises Conflict: it is not the router's to stop, or its slot is reserved already.
+        """
+        if name in self._static:
+            raise Conflict(f"replica {name} was not launched by this router, which does not stop it")
+        return self._slots.retirable(name)
+
+    def to_adopt(self) -> tuple[Member, ...]:
+        """Return the reclaimed replicas that ``Adopted`` or ``Unreachable`` is still awaited for."""
+        return self._slots.to_adopt()
+
+    def plan_initial(self, now: float) -> Effects:
+        """Launch what is missing at the start; adopted replicas count."""
+        return self._supervised(self._slots.plan_initial(now), now)
+
+    def record(self, now: float) -> FleetRecord:
+        """Freeze what a later start has to know about launched replicas."""
+        return reports.record(self._slots, now)
+
+    def restore_times(self, record: FleetRecord) -> None:
+        """Take over how long launches took; its slots come back one by one, as ``Reclaimed``."""
+        for time in record.launch_times:
+            self._slots.launch_times[time.host, time.model] = time.seconds
+
+    def pins_record(self, now: float) -> tuple[PinRecord, ...]:
+        """Freeze every pin, least recently used first."""
+        return tuple(PinRecord(pin.session, pin.home, now - pin.last) for pin in self._pins)
+
+    def restore_pins(self, records: Iterable[PinRecord], now: float) -> int:
+        """Pin conversations again whose home is still here; return how many there are.
+
+        To be called after every ``Reclaimed`` and before any request.
+        """
+        for record in sorted(records, key=lambda record: record.idle):
+            if record.home in self._homes:
+                self._pins.restore(record.session, record.home, now - record.idle)
+        self._pins.sweep(now)
+        return len(self._pins)
+
+    # Inside
+
+    def _probed(self, instance: str, miss: str | None, now: float) -> Effects:
+        """Count a probe's verdict; ``miss`` says what was wrong, None that it is healthy."""
+        member = self._members.get(instance)
+        if member is None:
+            return ()
+        if miss is None:
+            member.misses = 0
+            if member.owned:
+                return () if member.ready else self._supervised(self._slots.answered(instance, now), now)
+            return self._healthy(member, now)
+        member.misses += 1
+        if not member.ready or member.misses < MISSES_ALLOWED:
+            return ()
+        if member.owned:
+            return self._supervised(self._slots.fell_silent(instance, miss, now), now)
+        member.ready = False
+        member.since = now
+        self._refresh()
+        return (Unrouted(member.name, miss),)
+
+    def _healthy(self, member: Member, now: float) -> Effects:
+        if not (member.seen and member.ready):
+            member.since = now
         member.seen = True
         if member.ready:
             return ()
@@ -239,18 +242,26 @@ class Fleet:
         self._refresh()
         return (Routed(member.name),)
 
-    def _missed(self, member: Member, why: str) -> Effects:
-        member.misses += 1
-        if not member.ready or member.misses < MISSES_ALLOWED:
-            return ()
-        member.ready = False
-        self._refresh()
-        return (Unrouted(member.name, why),)
-
     def _is_excused(self, member: Member, now: float) -> bool:
         return self._veto > 0 and member.good is not None and now - member.good <= self._veto
 
+    def _idle(self) -> None:
+        self.wake()
+
+    def _supervised(self, effects: Effects, now: float) -> Effects:
+        """Let the data path see what supervision has changed."""
+        if effects:
+            for member in self._slots.members():
+                member.turn(now)
+            self._refresh()
+        return effects
+
     def _refresh(self) -> None:
-        self._routable = tuple(
-            member for member in self._members.values() if member.ready and not member.draining
-        )
+        """Work out who is there and who is routable; pins never name a replica that is going or gone."""
+        members = (*self._static.values(), *self._slots.members())
+        self._members = {member.instance: member for member in members}
+        self._routable = tuple(member for member in members if member.ready and not member.draining)
+        homes = frozenset(member.instance for member in members if not member.draining)
+        for gone in self._homes - homes:
+            self._pins.release_home(gone)
+        self._homes = homes

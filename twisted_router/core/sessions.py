@@ -124,5 +124,14 @@ class Pins:
                 removed += 1
         return removed
 
+    def restore(self, session: str, home: str, last: float) -> None:
+        """Take in a pin from before; ``last`` is no later than that of any pin already here.
+
+        A newer pin of the session stays; beyond the cap nothing is taken in.
+        """
+        if session not in self._pins and len(self._pins) < self._cap:
+            self._pins[session] = Pin(session, home, last)
+            self._pins.move_to_end(session, last=False)
+
     def _is_expired(self, pin: Pin, now: float) -> bool:
         return not pin.inflight and now - pin.last > self._ttl

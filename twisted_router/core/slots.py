@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from ..config.model import HostConfig
+from ..errors import ConfigError
+
 
 @frozen
 class Slot:
@@ -48,3 +51,54 @@ class Handle:
     pid: int | None
     started: str | None
     log_path: str
+
+
+@frozen
+class Pool:
+    """Every slot, and how many of them may be taken.
+
+    :ivar slots: in the order in which they are filled.
+    :ivar ceiling: how many replicas may be launched at once.
+    :ivar initial: how many are launched at the start.
+    """
+
+    slots: tuple[Slot, ...] = ()
+    ceiling: int = 0
+    initial: int = 0
+
+
+def cut_slots(hosts: tuple[HostConfig, ...]) -> tuple[Slot, ...]:
+    """Cut hosts into slots in config order, local machines first (manual: Capacity)."""
+    local_first = sorted(hosts, key=lambda host: host.ssh is not None)
+    return tuple(
+        Slot(
+            host.slot_name(group),
+            host.name,
+            group,
+            host.address,
+            host.slot_port(group),
+            host.health_path,
+            host.model,
+        )
+        for host in local_first
+        for group in host.groups
+    )
+
+
+def plan_pool(hosts: tuple[HostConfig, ...], initial: int | None, most: int | None) -> Pool:
+    """Size the pool.
+
+    :param initial: ``--initial-replicas``; None means 1 when hosts are declared, else 0.
+    :param most: ``--max-replicas``; None means the declared pool.
+    :raises ConfigError: more are to be launched at the start than the pool can hold.
+    """
+    slots = cut_slots(hosts)
+    ceiling = len(slots) if most is None else min(most, len(slots))
+    if initial is None:
+        initial = min(1, ceiling)
+    if initial > ceiling:
+        capped = "" if most is None else f", capped by max_replicas={most}"
+        raise ConfigError(
+            (f"initial_replicas={initial} exceeds the pool ceiling {ceiling} (declared devices{capped})",)
+        )
+    return Pool(slots, ceiling, initial)

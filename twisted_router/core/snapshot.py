@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
 from .effects import Phase
+from .records import Reservation
 
 
 @frozen
 class ReplicaView:
-    """One replica at one moment."""
+    """One replica at one moment.
+
+    :ivar age: seconds it has been in its phase, or None when that is not known.
+    :ivar why: what went wrong with it, or why it is being stopped; empty when nothing did.
+    :ivar elapsed: seconds since its launch was asked for, while it is starting; None otherwise.
+    :ivar eta: seconds until it should be ready, after the last launch of this model on this host; None
+        when there was none.
+    :ivar retry_in: seconds until it is launched anew, while a lost replica waits for that; None otherwise.
+    :ivar losses: how many times in a row its slot has lost a replica.
+    """
 
     name: str
     instance: str
@@ -20,6 +30,62 @@ class ReplicaView:
     owned: bool
     outstanding: int
     routed: int
+    age: float | None = None
+    why: str = ""
+    elapsed: float | None = None
+    eta: float | None = None
+    retry_in: float | None = None
+    losses: int = 0
+
+
+@frozen
+class UnconfirmedView:
+    """A slot kept from every launch until a person releases it.
+
+    :ivar age: seconds it has been reserved.
+    """
+
+    slot: str
+    instance: str
+    reason: Reservation
+    why: str
+    age: float | None
+    devices: tuple[int, ...]
+    address: str
+    port: int
+
+
+@frozen
+class FailureView:
+    """The last thing that went wrong on a slot.
+
+    :ivar tail: the last lines the replica wrote, or empty.
+    :ivar age: seconds ago.
+    """
+
+    slot: str
+    instance: str
+    why: str
+    tail: str
+    age: float | None
+
+
+@frozen
+class CapacityView:
+    """What the router may launch on, and what it has launched.
+
+    :ivar owned: replicas the router has launched or adopted and not yet seen stopped.
+    :ivar ceiling: how many it may have at once.
+    :ivar free_slots: where a launch could go, abandoned slots included.
+    :ivar abandoned: free slots that lost too many replicas in a row; only a person uses them again.
+    """
+
+    owned: int = 0
+    ceiling: int = 0
+    free_slots: tuple[str, ...] = ()
+    unconfirmed: tuple[UnconfirmedView, ...] = ()
+    abandoned: tuple[str, ...] = ()
+    failures: tuple[FailureView, ...] = ()
 
 
 @frozen
@@ -31,6 +97,7 @@ class FleetView:
     routed: int
     affinity_hits: int
     rejected: int
+    capacity: CapacityView = field(factory=CapacityView)
 
     @property
     def ready(self) -> int:
