@@ -82,6 +82,7 @@ class HostConfig:
     :ivar launch_wrapper: argv of a broker that takes the serving command as one argument; empty for none.
     :ivar log_dir: where a replica's output goes on that machine; None for the default.
     :ivar ssh_client: ``openssh`` or ``conch``; None takes openssh where the program exists.
+    :ivar ssh_config: a file for OpenSSH to read instead of ``~/.ssh/config``; None for that one.
     :ivar model: a path on that machine, never looked at; empty only when ``command`` is given.
     :ivar serve_args: further arguments of the serving command, passed on as they are.
     :ivar env: what the replica's environment has on top, in the order of the file.
@@ -94,6 +95,7 @@ class HostConfig:
     identity_file: str | None = None
     known_hosts: str | None = None
     ssh_client: str | None = None
+    ssh_config: str | None = None
     devices_per_replica: int = 1
     port_base: int = 8001
     served_model_name: str | None = None
