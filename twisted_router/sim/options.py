@@ -105,7 +105,7 @@ class SimOptions(usage.Options):
         _flag("loading", "refuse", "Until then: refuse connections, or answer 503.", loading),
         _flag("die-after", None, "Fault: exit when this many requests have been taken.", whole(0)),
         _flag("hang-after", None, "Fault: stop answering after this many requests.", whole(0)),
-        _flag("cut-after", None, "Fault: break each answer off after this many tokens.", whole(0)),
+        _flag("cut-after", None, "Fault: break each answer off after this many tokens.", whole(1)),
         _flag("slow-health", 0.0, "Fault: seconds /health takes to answer.", seconds),
         _flag("noise", 0, "Fault: print this many bytes at start.", whole(0)),
         _flag("exit-at-start", None, "Fault: exit at once with this code.", whole(0)),

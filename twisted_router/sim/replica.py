@@ -102,6 +102,7 @@ class _Process:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.options["loading"] == "503":
             self._listen()
+            self._say("loading on")
         self.reactor.callLater(self.options["load-time"] / self.options["time-scale"], self._loaded)
 
     def _loaded(self) -> None:
@@ -109,8 +110,12 @@ class _Process:
             self._listen()
         if self._port is not None:
             self.replica.loaded = True
+            self._say("ready on")
+
+    def _say(self, state: str) -> None:
+        if self._port is not None:
             where = _url(self.options["host"], self._port.getHost())
-            _say(f"ready on {where} (simulated {self.options.served_name})")
+            _say(f"{state} {where} (simulated {self.options.served_name})")
 
     def _listen(self) -> None:
         try:
@@ -143,7 +148,8 @@ def _serve(options: SimOptions) -> int:
 def _make_trouble(options: SimOptions) -> None:
     if options["fork-child"]:
         # Not waited for: it is the grandchild that keeps a launcher's pipe or log open.
-        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({_CHILD_LIFE})"])  # noqa: S603
+        child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({_CHILD_LIFE})"])  # noqa: S603
+        _say(f"child {child.pid}")
     if options["noise"]:
         line = b"simulated noise".ljust(79, b".") + b"\n"
         whole, rest = divmod(options["noise"], len(line))

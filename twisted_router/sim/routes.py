@@ -75,6 +75,7 @@ class Exchange:
     """One request on its way through the engine.
 
     :ivar natural: tokens after which the answer would have ended by itself.
+    :ivar abort: ends the job whose answer is cut on purpose.
     :ivar stream: how to stream the answer, or None to give it in one piece.
     """
 
@@ -82,6 +83,7 @@ class Exchange:
     script: Script
     natural: int
     whole: Finisher
+    abort: Callable[[Job], None]
     stream: Dialect | None = None
     cut_after: int | None = None
 
@@ -96,6 +98,7 @@ class Exchange:
         data = dialect.opening() if job.generated == 1 else b""
         data += dialect.token(self.script.piece(job.generated - 1))
         if self.cut_after is not None and job.generated >= self.cut_after:
+            self.abort(job)
             self.request.write(data)
             self.request.loseConnection()
             return
@@ -286,7 +289,9 @@ class Replica(resource.Resource):
         natural: int = 0,
         dialect: Dialect | None = None,
     ) -> None:
-        exchange = Exchange(request, self._script, natural, whole, dialect, self._faults.cut_after)
+        exchange = Exchange(
+            request, self._script, natural, whole, self._driver.abort, dialect, self._faults.cut_after
+        )
         try:
             job = self._driver.submit(work, exchange)
         except DoesNotFit as problem:
@@ -295,7 +300,6 @@ class Replica(resource.Resource):
         def left(_: Failure) -> None:
             self._driver.abort(job)
 
-        # Fires when the client leaves, and when an answer is cut on purpose.
         request.notifyFinish().addErrback(left)
         if dialect is not None:
             # A stream's head is sent at once, not with its first token.
