@@ -61,6 +61,14 @@ class TimingTests(SynchronousTestCase):
         run.out()
         self.assertEqual(job.first_token_at, 4.0)
 
+    def test_budget_is_shared(self) -> None:
+        """The budget of a step is one for all prompts that start in it."""
+        run = Run(engine(batch_tokens=6))
+        for name in "ab":
+            run.engine.submit(work(4, conversation=name), 0.0)
+        run.once()
+        self.assertEqual(run.now, 1.0 + 6 / 4)
+
     def test_decoding_goes_on_during_prefill(self) -> None:
         """A running sequence gets a token in each step, also in those that prefill another's prompt."""
         run = Run(engine(batch_tokens=5))
@@ -136,6 +144,16 @@ class AbortTests(SynchronousTestCase):
         self.assertEqual((run.engine.running, run.engine.kv_usage), (0, 0.0))
         run.out()
         self.assertEqual((run.tokens, run.engine.totals.aborted), ([], 1))
+
+    def test_decoding(self) -> None:
+        """One that decodes gets no further token."""
+        run = Run(engine())
+        job = run.engine.submit(work(1, output=9), 0.0)
+        run.once()
+        run.once()
+        run.engine.abort(job)
+        run.out()
+        self.assertEqual(run.tokens, [job])
 
     def test_waiting(self) -> None:
         """One that still waits leaves the line."""
