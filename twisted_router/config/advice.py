@@ -33,8 +33,9 @@ def _files(fleet: FleetConfig) -> Iterator[str]:
         fault = None if host.identity_file is None else key_fault(host.identity_file)
         if fault is not None:
             yield f"host {host.name}: identity_file {fault}; launches there will fail"
-        if host.known_hosts is not None and not os.path.isfile(host.known_hosts):
-            yield f"host {host.name}: known_hosts {host.known_hosts} is not a file; launches there will fail"
+        for key, path in (("known_hosts", host.known_hosts), ("ssh_config", host.ssh_config)):
+            if path is not None and not os.path.isfile(path):
+                yield f"host {host.name}: {key} {path} is not a file; launches there will fail"
     for replica in fleet.replicas:
         for key, path in (("ca_file", replica.ca_file), ("client_cert", replica.client_cert)):
             if path is not None and not os.path.isfile(path):

@@ -6,6 +6,8 @@ Replicas and hosts come from the configuration file (``config.reading``), settin
 
 from __future__ import annotations
 
+import re
+
 from attrs import frozen
 
 MIB = 1 << 20
@@ -30,19 +32,17 @@ def split_destination(ssh: str) -> tuple[str | None, str, int | None]:
     """Split an ssh destination into user, host and port; None for what it leaves to the ssh client.
 
     Both forms OpenSSH takes are known: ``user@host``, cut at the last ``@``, and ``ssh://user@host:port``,
-    the only one that carries a port. Raises ValueError for a port that is no number.
+    the only one that carries a port. Raises ValueError for an ``ssh://`` form it does not know.
     """
     uri = ssh.startswith("ssh://")
     user, _, rest = ssh.removeprefix("ssh://").rpartition("@")
     if not uri:
         return user or None, rest, None
-    rest = rest.removesuffix("/")
-    if rest.startswith("["):
-        host, _, port = rest[1:].partition("]")
-        port = port.removeprefix(":")
-    else:
-        host, _, port = rest.partition(":")
-    return user or None, host, int(port) if port else None
+    found = re.fullmatch(r"(?:\[([^\]]*)\]|([^:\[\]]*))(?::([0-9]{1,5}))?/?", rest)
+    if found is None:
+        raise ValueError(f"{ssh} has no host, or something behind it that is no port")
+    port = found[3]
+    return user or None, found[1] or found[2] or "", int(port) if port else None
 
 
 @frozen

@@ -10,7 +10,7 @@ from .model import LOOPBACK, FleetConfig, HostConfig, ReplicaConfig
 from .shape import MAX_PORT, Report
 
 #: Keys that mean nothing on the router's own machine.
-SSH_ONLY = ("identity_file", "known_hosts", "ssh_client")
+SSH_ONLY = ("identity_file", "known_hosts", "ssh_config", "ssh_client")
 #: Keys that mean nothing without TLS.
 HTTPS_ONLY = ("ca_file", "client_cert")
 
@@ -38,12 +38,15 @@ def _check_host(host: HostConfig, path: Path, report: Report) -> None:
     for key in SSH_ONLY:
         if host.ssh is None and getattr(host, key) is not None:
             report.add((*path, key), 'expected this key only beside "ssh"', at_key=True)
-    for key in ("model", "served_model_name"):
-        for i, part in enumerate(host.command):
-            if "{" + key + "}" in part and not getattr(host, key) and report.is_sound(*path, key):
-                report.add(
-                    (*path, "command", i), f'expected {{{key}}} only beside "{key}", got {quote(part)}'
-                )
+    if host.ssh_client == "conch" and host.ssh_config is not None:
+        report.add((*path, "ssh_config"), 'expected this key only with "ssh_client": "openssh"', at_key=True)
+    for i, part in enumerate(host.command):
+        # Without a name of its own a model is served under its path.
+        if not host.model and report.is_sound(*path, "model"):
+            for word in ("{model}", "{served_model_name}"):
+                if word in part and not (word == "{served_model_name}" and host.served_model_name):
+                    text = f'expected {word} only beside "{word[1:-1]}", got {quote(part)}'
+                    report.add((*path, "command", i), text)
     if not report.is_sound(*path, "devices_per_replica") or not report.is_sound(*path, "devices"):
         return
     width = host.devices_per_replica

@@ -52,19 +52,22 @@ class Report:
 
     problems: list[Problem] = field(factory=list)
     _refused: set[Path] = field(factory=set)
+    _refused_inside: set[Path] = field(factory=set)
 
     def add(self, path: Path, text: str, at_key: bool = False) -> None:
         """Take down one problem; the value at ``path`` is not sound from now on."""
         self.problems.append(Problem(path, text, at_key))
-        self._refused.update(path[:n] for n in range(1, len(path) + 1))
+        self._refused.add(path)
+        self._refused_inside.update(path[:n] for n in range(len(path)))
 
     def expected(self, path: Path, what: str, value: object, hint: str = "") -> None:
         """Take down that something else was expected than what is there."""
         self.add(path, f"expected {what}, got {describe(value)}{hint}")
 
     def is_sound(self, *path: str | int) -> bool:
-        """Tell whether the value at ``path`` and all inside it were accepted so far."""
-        return path not in self._refused
+        """Tell whether the value at ``path``, all inside it and all it lies in were accepted so far."""
+        around = (path[:n] for n in range(len(path) + 1))
+        return path not in self._refused_inside and self._refused.isdisjoint(around)
 
     def lines(self, filename: str, marks: Marks) -> tuple[str, ...]:
         """Render the problems as ``file:line:column: path: text``, in the order of the file."""
@@ -175,7 +178,8 @@ def destination(value: object, path: Path, report: Report) -> str:
         user, host, port = split_destination(found)
     except ValueError:
         user, host, port = None, "", None
-    if not is_address(host) or (user is not None and not _USER.fullmatch(user)) or not _is_port(port or 22):
+    is_user = "@" not in found if user is None else _USER.fullmatch(user)
+    if not is_address(host) or not is_user or (port is not None and not 1 <= port <= MAX_PORT):
         report.expected(path, what, value, "" if found else "; leave the key out for this machine")
         return "refused"
     return found
@@ -194,10 +198,6 @@ def whole(low: int, high: int, what: str) -> Reader:
 
 
 port = whole(1, MAX_PORT, f"a port from 1 to {MAX_PORT}")
-
-
-def _is_port(number: int) -> bool:
-    return 1 <= number <= MAX_PORT
 
 
 def choice(*allowed: str) -> Reader:
@@ -288,6 +288,7 @@ HOST: Mapping[str, Reader] = {
     "ssh": destination,
     "identity_file": own_path,
     "known_hosts": own_path,
+    "ssh_config": own_path,
     "ssh_client": choice("openssh", "conch"),
     "devices": device_ids,
     "devices_per_replica": whole(1, MAX_PORT, "a whole number of at least 1"),

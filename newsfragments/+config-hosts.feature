@@ -1,0 +1,1 @@
+``hosts`` take ``command`` (other engines), ``health_path``, ``ssh_client``, ``known_hosts`` and ``ssh://user@node:port``; slots that would collide in address, port or name are refused when the file is read.

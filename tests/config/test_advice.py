@@ -1,0 +1,107 @@
+"""Tests for ``twisted_router.config.advice``."""
+
+from __future__ import annotations
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_router.config.advice import key_fault, warnings
+from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig
+
+
+class KeyTests(SynchronousTestCase):
+    """``key_fault`` says what ssh would dislike about a private key."""
+
+    def key(self, mode: int) -> str:
+        path = self.mktemp()
+        with open(path, "w"):
+            os.chmod(path, mode)
+        return str(path)
+
+    def test_good(self) -> None:
+        """A file only its owner can read is fine."""
+        self.assertIsNone(key_fault(self.key(0o600)))
+
+    def test_open(self) -> None:
+        """A file others can read is refused by ssh."""
+        path = self.key(0o640)
+        self.assertEqual(
+            key_fault(path), f"{path} can be read by others (mode 0640); ssh refuses it, run chmod 600"
+        )
+
+    def test_absent(self) -> None:
+        """A file that is not there."""
+        self.assertEqual(key_fault("nowhere"), "nowhere cannot be used: No such file or directory")
+
+    def test_directory(self) -> None:
+        """Something that is no file."""
+        self.assertEqual(key_fault(os.curdir), ". is not a file")
+
+
+class WarningTests(SynchronousTestCase):
+    """``warnings`` names what will surprise an operator."""
+
+    def test_none(self) -> None:
+        """An ordinary fleet needs no advice."""
+        self.assertEqual(
+            warnings(FleetConfig((ReplicaConfig("a", "a", 1),), (HostConfig("h", (0,), "m", ssh="n"),))), ()
+        )
+
+    def test_files(self) -> None:
+        """Each named file that is missing is told with what it breaks."""
+        fleet = FleetConfig(
+            (ReplicaConfig("a", "a", 1, "https", ca_file="/no/ca", client_cert="/no/cert"),),
+            (
+                HostConfig(
+                    "h",
+                    (0,),
+                    "m",
+                    ssh="n",
+                    identity_file="/no/id",
+                    known_hosts="/no/known",
+                    ssh_config="/no/config",
+                ),
+            ),
+        )
+        self.assertEqual(
+            warnings(fleet),
+            (
+                "host h: identity_file /no/id cannot be used: No such file or directory; "
+                "launches there will fail",
+                "host h: known_hosts /no/known is not a file; launches there will fail",
+                "host h: ssh_config /no/config is not a file; launches there will fail",
+                "replica a: ca_file /no/ca is not a file; it cannot be reached",
+                "replica a: client_cert /no/cert is not a file; it cannot be reached",
+            ),
+        )
+
+    def test_wrapper(self) -> None:
+        """A broker without a stop command may start what cannot be stopped."""
+        bare = HostConfig("h", (0,), "m", launch_wrapper=("task-submit", "--run"))
+        full = HostConfig("i", (1,), "m", launch_wrapper=("task-submit",), stop_command=("task-cancel",))
+        (line,) = warnings(FleetConfig((), (bare, full)))
+        self.assertTrue(line.startswith("host h: what task-submit starts can be stopped only where"), line)
+
+    def test_one_address(self) -> None:
+        """Two replicas at one address are one replica whose load counts twice."""
+        replicas = (ReplicaConfig("a", "localhost", 1), ReplicaConfig("b", "127.0.0.1", 1))
+        self.assertEqual(
+            warnings(FleetConfig(replicas)),
+            ("replicas a and b are one address, http://127.0.0.1:1: its load counts twice",),
+        )
+
+    def test_shared_devices(self) -> None:
+        """Two entries for one machine must not share cards; different machines may."""
+        hosts = (
+            HostConfig("a", (0, 1, 2), "m", ssh="me@node"),
+            HostConfig("b", (2, 1), "m", ssh="you@NODE", port_base=9000),
+            HostConfig("c", (1,), "m"),
+        )
+        self.assertEqual(
+            warnings(FleetConfig((), hosts)),
+            (
+                "hosts a and b are one machine, NODE, and both list device 1, 2: "
+                "two replicas may end up on one card",
+            ),
+        )
