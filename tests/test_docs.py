@@ -12,8 +12,12 @@ from pathlib import Path
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_router import errors
 from twisted_router.config.model import SESSION_SOURCES, HostConfig, ReplicaConfig, Settings
 from twisted_router.config.reading import parse_fleet
+from twisted_router.core.snapshot import FleetView
+from twisted_router.tap import Options
+from twisted_router.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (*sorted((ROOT / "docs").glob("*.rst")), ROOT / "README.rst", ROOT / "CONTRIBUTING.rst")
@@ -53,30 +57,50 @@ class ConfigurationTests(SynchronousTestCase):
         """Every key of a host is documented, and no other."""
         self.assertEqual(set(rows(section("hosts"))), set(attrs.fields_dict(HostConfig)))
 
-    def test_settings(self) -> None:
-        """Every setting is documented as a flag."""
-        flags = {name.lstrip("-").replace("-", "_") for name in rows(section("flags"))}
-        settings = {name.replace("traffic_veto", "no_traffic_veto") for name in attrs.fields_dict(Settings)}
-        self.assertEqual(settings - flags, set())
+    def test_flags(self) -> None:
+        """Every flag is documented, and no other."""
+        flags = {f"--{row[0]}" for row in (*Options.optParameters, *Options.optFlags)}
+        self.assertEqual(set(rows(section("flags"))), flags)
 
     def test_defaults(self) -> None:
-        """A number that the page gives as a default is the default."""
-        defaults = {
-            name.replace("_", "-"): float(default)
-            for name, field in attrs.fields_dict(Settings).items()
-            if isinstance(default := field.default, int | float) and not isinstance(default, bool)
-        }
+        """A number that the page gives as a default is the default, and every such default is given."""
+        defaults = {f"--{row[0]}": row[2] for row in Options.optParameters if isinstance(row[2], int | float)}
         units = {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}
         told = {}
         for flag, cell in rows(section("flags")).items():
             if number := re.fullmatch(r"(\d+(?:\.\d+)?) ?(|MiB|GiB)", cell):
-                told[flag.lstrip("-")] = float(number[1]) * units[number[2]]
+                told[flag] = float(number[1]) * units[number[2]]
         self.assertEqual(told, defaults)
 
     def test_session_sources(self) -> None:
         """The order in which session ids are looked for is the one on the page."""
         listed = CONFIGURATION.partition("The order of sources is")[2].partition(": a name")[0]
         self.assertEqual(tuple(re.findall(r"``(.+?)``", listed)), SESSION_SOURCES)
+
+
+class OperationsTests(SynchronousTestCase):
+    """The page for whoever runs the router."""
+
+    def test_metrics(self) -> None:
+        """Every metric of ours is documented by the name it is scraped by, and no other."""
+        idle = FleetView(replicas=(), sessions=0, routed=0, affinity_hits=0, rejected=0)
+        _, exposition = Metrics(lambda: idle).render("text/plain")
+        types = re.findall(r"(?m)^# TYPE (pypto_router_\w+) (\w+)", exposition.decode())
+        named = rows((ROOT / "docs" / "operations.rst").read_text(encoding="utf-8"))
+        documented = {name for name in named if name.startswith("pypto_router_")}
+        self.assertEqual(documented, {name for name, _ in types if not name.endswith("_created")})
+
+    def test_errors(self) -> None:
+        """A status and code that the page names together belong to one exception of ours."""
+        page = (ROOT / "docs" / "operations.rst").read_text(encoding="utf-8")
+        named = {(int(status), code) for status, code in re.findall(r"\b(\d{3}), ``(\w+)``", page)}
+        ours = {
+            (kind.status, kind.code)
+            for kind in vars(errors).values()
+            if isinstance(kind, type) and issubclass(kind, errors.RouterError)
+        }
+        self.assertGreaterEqual(len(named), 5)
+        self.assertEqual(named - ours, set())
 
 
 class DecisionsTests(SynchronousTestCase):
