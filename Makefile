@@ -29,8 +29,10 @@ demo: $(READY) ## the router before two simulated replicas; Ctrl-C ends it
 	@exec $(BIN)/pypto-router demo $(ARGS)
 
 test: $(READY) ## format, lint, types and every test; ends with "N passed, N failed"
-	@PATH="$$PATH:/usr/sbin"; command -v sshd >/dev/null \
-	  || echo "sshd is missing: tests that launch over ssh will fail; on Debian: apt-get install openssh-server"
+	@PATH="$$PATH:/usr/sbin"; for need in ssh:openssh-client sshd:openssh-server curl:curl; do \
+	  command -v "$${need%:*}" >/dev/null \
+	    || echo "$${need%:*} is missing: tests that need it will fail; on Debian: apt-get install $${need#*:}"; \
+	done
 	@$(BIN)/python .ci/tally.py "$(MAKE) check" "$(BIN)/trial -j2 tests"
 
 check: $(READY) ## format, lint and types only
