@@ -1,0 +1,30 @@
+"""Which launcher a host gets."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import Any
+
+from ..config.model import HostConfig
+from ..interfaces import ILauncher
+from .local import LocalLauncher
+
+
+def make_launcher(host: HostConfig, reactor: Any, state_dir: str) -> ILauncher:
+    """Give a host its launcher: local without ``ssh``, else what ``ssh_client`` says.
+
+    Where that says nothing it is OpenSSH if the program is there, Conch if not. ``state_dir`` is where local
+    logs and locks go by default.
+    """
+    if host.ssh is None:
+        return LocalLauncher(host, reactor, state_dir)
+    client = host.ssh_client or ("openssh" if shutil.which("ssh") else "conch")
+    if client == "conch":
+        from .conch import ConchLauncher
+
+        return ConchLauncher(host, reactor)
+    from .openssh import OpenSSHLauncher
+
+    # In a temporary directory, private and of its own: a socket's path must be short.
+    return OpenSSHLauncher(host, reactor, tempfile.mkdtemp(prefix="pypto-ssh-"))
