@@ -5,30 +5,46 @@ from collections.abc import Callable
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from twisted_router.errors import StateFileError
-from twisted_router.services.root import POOL_TIMEOUT, RouterService
+from twisted_router.services.root import HOLD, POOL_TIMEOUT, RouterService
 from twisted_router.services.traffic import Traffic
 
 
-@implementer(IListeningPort)
-class Port:
+class Listening:
     def __init__(self, journal: list[str]) -> None:
         self.journal = journal
+        self.accepting = True
 
-    def startListening(self) -> None:
-        self.journal.append("listening")
+    def stopReading(self) -> None:
+        self.accepting = False
+
+    def startReading(self) -> None:
+        self.accepting = True
 
     def stopListening(self) -> Deferred[None]:
         self.journal.append("port closed")
         return succeed(None)
 
-    def getHost(self) -> object:
-        return None
+
+class Recorded:
+    """What an earlier router left: asked in order, written down."""
+
+    def __init__(self, journal: list[str]) -> None:
+        self.journal = journal
+        self.broken: Exception | None = None
+        self.adopted: Deferred[None] = succeed(None)
+
+    def reclaim(self) -> None:
+        self.journal.append("reclaimed")
+        if self.broken is not None:
+            raise self.broken
+
+    def adopt(self) -> Deferred[None]:
+        self.journal.append("adopting")
+        return self.adopted
 
 
 class Replicas:
@@ -38,15 +54,6 @@ class Replicas:
         self.journal = journal
         self.stopped: Deferred[None] = succeed(None)
         self.saved: Deferred[None] = succeed(None)
-        self.broken: Exception | None = None
-
-    def reclaim(self) -> None:
-        self.journal.append("reclaimed")
-        if self.broken is not None:
-            raise self.broken
-
-    def begin(self) -> None:
-        self.journal.append("begun")
 
     def stop_replicas(self) -> Deferred[None]:
         self.journal.append("stopping replicas")
@@ -85,6 +92,7 @@ class RootTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.journal: list[str] = []
+        self.recorded = Recorded(self.journal)
         self.replicas = Replicas(self.journal)
         self.traffic = Traffic()
         self.pool: Deferred[None] = succeed(None)
@@ -94,6 +102,7 @@ class RootTestCase(SynchronousTestCase):
             listen=self.listen,
             when_running=self.starting.append,
             traffic=self.traffic,
+            recorded=self.recorded,
             replicas=self.replicas,
             close_pool=self.close_pool,
             drain_timeout=self.drain_timeout,
@@ -102,9 +111,10 @@ class RootTestCase(SynchronousTestCase):
         for child in self.children:
             child.setServiceParent(self.root)
 
-    def listen(self) -> IListeningPort:
+    def listen(self) -> Listening:
         self.journal.append("bound")
-        return Port(self.journal)
+        self.port = Listening(self.journal)
+        return self.port
 
     def close_pool(self) -> Deferred[None]:
         self.journal.append("pool closed")
@@ -126,12 +136,12 @@ class Starting(RootTestCase):
         self.root.startService()
         self.assertEqual(self.journal[2:], ["one started", "two started"])
         self.starting[0]()
-        self.assertEqual(self.journal[4:], ["begun"])
+        self.assertEqual(self.journal[4:], ["adopting"])
 
     def test_port_in_use(self) -> None:
         """A port that cannot be bound ends the start, so that a daemon's parent fails too."""
 
-        def listen() -> IListeningPort:
+        def listen() -> Listening:
             raise CannotListenError("", 8000, OSError())
 
         self.root._listen = listen
@@ -139,7 +149,7 @@ class Starting(RootTestCase):
 
     def test_state_file(self) -> None:
         """A state file that cannot be used ends the start before the port is bound."""
-        self.replicas.broken = StateFileError("damaged")
+        self.recorded.broken = StateFileError("damaged")
         self.assertRaises(StateFileError, self.root.privilegedStartService)
         self.assertEqual(self.journal, ["reclaimed"])
 
@@ -149,7 +159,59 @@ class Starting(RootTestCase):
         self.root.startService()
         self.successResultOf(self.root.stopService())
         self.starting[0]()
-        self.assertNotIn("begun", self.journal)
+        self.assertNotIn("adopting", self.journal)
+
+
+class Holding(RootTestCase):
+    def begin(self) -> None:
+        self.recorded.adopted = Deferred()
+        self.root.privilegedStartService()
+        self.root.startService()
+        self.starting[0]()
+
+    def test_nothing_recorded(self) -> None:
+        """Without recorded replicas connections are accepted at once."""
+        self.root.privilegedStartService()
+        self.root.startService()
+        self.starting[0]()
+        self.assertTrue(self.port.accepting)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_until_adopted(self) -> None:
+        """Connections wait, unaccepted, until each recorded replica has its verdict."""
+        self.begin()
+        self.assertFalse(self.port.accepting)
+        self.recorded.adopted.callback(None)
+        self.assertTrue(self.port.accepting)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_not_for_a_hanging_host(self) -> None:
+        """A recorded replica that hangs keeps connections waiting only for a moment."""
+        self.begin()
+        self.clock.advance(HOLD)
+        self.assertTrue(self.port.accepting)
+        self.recorded.adopted.callback(None)
+
+    def test_stopped_meanwhile(self) -> None:
+        """A router that stops answers those who wait, and touches the port no more once it is closed."""
+        self.begin()
+        self.replicas.stopped = Deferred()
+        stopping = self.root.stopService()
+        self.assertTrue(self.port.accepting)
+        self.replicas.stopped.callback(None)
+        self.successResultOf(stopping)
+        self.port.accepting = False
+        self.recorded.adopted.callback(None)
+        self.clock.advance(HOLD)
+        self.assertFalse(self.port.accepting)
+
+    def test_failure(self) -> None:
+        """When adoption breaks, that is logged and the router serves."""
+        self.begin()
+        self.recorded.adopted.errback(ValueError())
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.clock.advance(HOLD)
+        self.assertTrue(self.port.accepting)
 
 
 class Stopping(RootTestCase):

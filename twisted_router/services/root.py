@@ -7,7 +7,7 @@ from typing import Protocol
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, maybeDeferred
-from twisted.internet.interfaces import IListeningPort, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -17,14 +17,36 @@ from .traffic import Traffic
 POOL_TIMEOUT = 2.0
 
 
-class Replicas(Protocol):
-    """What the root asks of the keeper of launched replicas."""
+#: Seconds for which connections wait unaccepted while recorded replicas are looked at. Those that run answer
+#: within milliseconds, and a request that came before would find no replica, or move its session to another.
+HOLD = 0.5
+
+
+class Port(Protocol):
+    """A bound port: Twisted's own, which can also leave connections waiting in the kernel."""
+
+    def stopReading(self) -> None:
+        """Accept nothing for now."""
+
+    def startReading(self) -> None:
+        """Accept again."""
+
+    def stopListening(self) -> Deferred[None] | None:
+        """Close it."""
+
+
+class Recorded(Protocol):
+    """What the root asks of the adoption of recorded replicas."""
 
     def reclaim(self) -> None:
         """Take back every recorded slot. Raises ``StateFileError``; nothing has been started by then."""
 
-    def begin(self) -> None:
-        """Adopt, then launch. The reactor runs; nothing is waited for."""
+    def adopt(self) -> Deferred[None]:
+        """Look at what was taken back, then launch; fires when each has its verdict and never fails."""
+
+
+class Replicas(Protocol):
+    """What the root asks of the keeper of launched replicas."""
 
     def stop_replicas(self) -> Deferred[None]:
         """Launch no more; drain and stop what was launched. Fires when each is confirmed or given up."""
@@ -33,7 +55,7 @@ class Replicas(Protocol):
         """Let ``stop_replicas`` leave them running for the next router."""
 
     def hasten(self) -> None:
-        """Kill instead of waiting; a second time, give up waiting."""
+        """Wait less; when nothing can be hastened any more, do not wait."""
 
     def close(self) -> Deferred[None]:
         """Save the state and let go of the launchers."""
@@ -61,9 +83,10 @@ class RouterService(MultiService):
         self,
         clock: IReactorTime,
         *,
-        listen: Callable[[], IListeningPort],
+        listen: Callable[[], Port],
         when_running: Callable[[Callable[[], None]], object],
         traffic: Traffic,
+        recorded: Recorded,
         replicas: Replicas,
         close_pool: Callable[[], Deferred[None]],
         drain_timeout: float,
@@ -73,14 +96,17 @@ class RouterService(MultiService):
         self._listen = listen
         self._when_running = when_running
         self._traffic = traffic
+        self._recorded = recorded
         self._replicas = replicas
         self._close_pool = close_pool
         self._drain_timeout = drain_timeout
-        self._port: IListeningPort | None = None
+        self._port: Port | None = None
         self._draining: Deferred[None] | None = None
+        self._adopting: Deferred[None] | None = None
+        self._holding: IDelayedCall | None = None
 
     @property
-    def port(self) -> IListeningPort | None:
+    def port(self) -> Port | None:
         """The bound port, or None before the start and after the end."""
         return self._port
 
@@ -90,7 +116,7 @@ class RouterService(MultiService):
         :raises StateFileError: the state file cannot be used.
         :raises CannotListenError: the port cannot be bound.
         """
-        self._replicas.reclaim()
+        self._recorded.reclaim()
         self._port = self._listen()
         super().privilegedStartService()
 
@@ -100,8 +126,22 @@ class RouterService(MultiService):
         self._when_running(self._begin)
 
     def _begin(self) -> None:
-        if self.running:
-            self._replicas.begin()
+        if not self.running:
+            return
+        self._adopting = self._recorded.adopt()
+        if self._port is not None and not self._adopting.called:
+            self._port.stopReading()
+            self._holding = self._clock.callLater(HOLD, self._accept)
+        self._adopting.addCallback(lambda _: self._accept())
+        self._adopting.addErrback(lambda failure: self._log.failure("adopting replicas failed", failure))
+
+    def _accept(self) -> None:
+        """Take in the connections that were kept waiting, if any were."""
+        holding, self._holding = self._holding, None
+        if holding is not None and self._port is not None:
+            if holding.active():
+                holding.cancel()
+            self._port.startReading()
 
     def stopService(self) -> Deferred[None]:
         """Stop in order; fires when all is done and never fails."""
@@ -121,6 +161,7 @@ class RouterService(MultiService):
 
     async def _stop(self) -> None:
         self._traffic.refuse()
+        self._accept()
         stopping = maybeDeferred(self._replicas.stop_replicas)
         await self._try("draining requests", self._drain)
         await self._try("stopping replicas", lambda: stopping)
