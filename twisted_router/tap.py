@@ -1,0 +1,216 @@
+"""The composition root: the command line, and the service built from it. It decides nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+
+import attrs
+from twisted.application.service import IService
+from twisted.python import usage
+
+from .config.model import SESSION_SOURCES, FleetConfig, Settings
+from .errors import ConfigError
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class BadValue(usage.UsageError):
+    """A flag that parses and a value, or a file, that cannot be used."""
+
+
+def _seconds(flag: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"--{flag} takes a number of seconds, not {text!r}") from None
+        if math.isnan(value):
+            raise ValueError(f"--{flag} takes a number of seconds, not {text!r}")
+        return value
+
+    return parse
+
+
+def _whole(flag: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"--{flag} takes a whole number, not {text!r}") from None
+
+    return parse
+
+
+def _size(flag: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = text.strip().lower().removesuffix("b").removesuffix("i")
+        unit = number[-1:] if number[-1:] in "kmg" else ""
+        try:
+            return int(number.removesuffix(unit)) * _UNITS[unit]
+        except ValueError:
+            raise ValueError(f"--{flag} takes bytes, such as 67108864 or 64MiB, not {text!r}") from None
+
+    return parse
+
+
+def _parameter(flag: str, parse: Callable[[str], Callable[[str], object]], text: str) -> list[object]:
+    """One row of ``optParameters`` whose default is that of ``Settings``."""
+    default = getattr(attrs.fields_dict(Settings)[flag.replace("-", "_")], "default", None)
+    return [flag, None, default, text, parse(flag)]
+
+
+class Options(usage.Options):
+    """``pypto-serving-router``'s command line, and that of ``twistd pypto-router``."""
+
+    synopsis = "--replicas FILE [options]"
+    longdesc = (
+        "Routes OpenAI-compatible requests over the replicas that FILE describes, keeping each conversation "
+        "on the replica that holds its KV cache. FILE is JSON, or YAML when its name ends in .yaml; "
+        "'pypto-router check-config FILE' explains what is wrong with one. All durations are seconds."
+    )
+    optParameters = [
+        ["replicas", "r", None, "File that names the replicas, and the hosts to launch more on (required)."],
+        ["host", None, "0.0.0.0", "Address to listen on."],
+        _parameter("port", _whole, "Port to listen on; 0 takes a free one."),
+        _parameter("session-ttl", _seconds, "Seconds of inactivity before a conversation loses its pin."),
+        _parameter(
+            "affinity-slack",
+            _whole,
+            "Extra outstanding requests a pinned replica may carry before a session moves; 0 disables affinity.",
+        ),
+        _parameter("health-interval", _seconds, "Seconds between replica health probes."),
+        _parameter("request-timeout", _seconds, "Seconds one proxied request may take in all."),
+        _parameter("connect-timeout", _seconds, "Seconds a connection to a replica may take."),
+        _parameter("max-body", _size, "Bytes one request body may have; 413 beyond."),
+        _parameter("max-body-total", _size, "Bytes of request bodies held at once; 503 beyond."),
+        [
+            "session-sources",
+            None,
+            ",".join(SESSION_SOURCES),
+            "Where a session id is looked for, in order: header names, and body.KEY for keys of a JSON body.",
+        ],
+        _parameter(
+            "initial-replicas", _whole, "Replicas to launch at startup (default: 1 with hosts, else 0)."
+        ),
+        _parameter("max-replicas", _whole, "Cap launched replicas below the declared devices."),
+        _parameter("launch-timeout", _seconds, "Seconds a launch may take to report ready."),
+        _parameter(
+            "drain-timeout", _seconds, "Seconds to wait for in-flight requests before a replica is stopped."
+        ),
+        _parameter(
+            "replace-after",
+            _seconds,
+            "Seconds without an answer after which a replica is replaced; at least two health intervals.",
+        ),
+        _parameter("stop-grace", _seconds, "Seconds a stopping replica has before it is killed."),
+        ["state-file", None, None, "Where to record launched replicas so that a restart can adopt them."],
+        [
+            "admin-token",
+            None,
+            None,
+            "Bearer token for the administrative calls; visible in the process list.",
+        ],
+        ["admin-token-file", None, None, "File that holds the administrative bearer token."],
+    ]
+    optFlags = [
+        ["no-traffic-veto", None, "Count a timed-out probe even while the replica completes requests."],
+        ["access-log", None, "Log one line for each proxied request."],
+        ["admin-open", None, "Without a token, allow administrative calls from anywhere."],
+        ["detach-on-exit", None, "Leave launched replicas running when the router stops."],
+    ]
+
+    fleet: FleetConfig
+    settings: Settings
+
+    def opt_version(self) -> None:
+        """Print the version and exit."""
+        from . import __version__
+
+        print(f"pypto-router {__version__}")
+        raise SystemExit(0)
+
+    def postOptions(self) -> None:
+        """Check the values and read the file.
+
+        :raises usage.UsageError: ``--replicas`` is missing.
+        :raises BadValue: a value is out of range, or the file cannot be used.
+        """
+        if self["replicas"] is None:
+            raise usage.UsageError("--replicas FILE is required: the file that names the replicas")
+        from .config.reading import read_fleet
+
+        problems = [*range_problems(self)]
+        try:
+            self.fleet = read_fleet(self["replicas"])
+        except ConfigError as error:
+            problems += error.problems
+        if problems:
+            raise BadValue("\n".join(problems))
+        self.settings = self._settings()
+
+    def _settings(self) -> Settings:
+        """Gather the values, which are in range."""
+        values = {
+            field.name: self[field.name.replace("_", "-")]
+            for field in attrs.fields(Settings)
+            if field.name.replace("_", "-") in self
+        }
+        values["session_sources"] = _sources(self["session-sources"])
+        values["traffic_veto"] = not self["no-traffic-veto"]
+        for flag in ("access-log", "admin-open", "detach-on-exit"):
+            values[flag.replace("-", "_")] = bool(self[flag])
+        values["admin_token"] = _token(self, os.environ)
+        return Settings(**values)
+
+
+def _sources(text: str) -> tuple[str, ...]:
+    return tuple(source.strip().lower() for source in text.split(",") if source.strip())
+
+
+def _token(options: Options, environ: Mapping[str, str]) -> str | None:
+    """Return the admin token: file before flag before ``PYPTO_ROUTER_ADMIN_TOKEN``."""
+    path = options["admin-token-file"]
+    if path is None:
+        return options["admin-token"] or environ.get("PYPTO_ROUTER_ADMIN_TOKEN") or None
+    try:
+        with open(path, encoding="utf-8") as file:
+            token = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue(f"--admin-token-file {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not token:
+        raise BadValue(f"--admin-token-file {path} is empty")
+    return token
+
+
+def range_problems(options: Options) -> list[str]:
+    """Name every value that is out of range, one sentence each."""
+    problems = []
+    for flag in ("session-ttl", "health-interval", "request-timeout", "connect-timeout", "launch-timeout"):
+        if not 0 < options[flag] < math.inf:
+            problems.append(f"--{flag} must be a positive number of seconds, got {options[flag]:g}")
+    for flag in ("drain-timeout", "replace-after", "stop-grace"):
+        if not 0 <= options[flag] < math.inf:
+            problems.append(f"--{flag} must not be negative, got {options[flag]:g}")
+    for flag, least in (("affinity-slack", 0), ("initial-replicas", 0), ("max-replicas", 1), ("max-body", 0)):
+        if options[flag] is not None and options[flag] < least:
+            problems.append(f"--{flag} must be at least {least}, got {options[flag]}")
+    if not 0 <= options["port"] <= 65535:
+        problems.append(f"--port must be between 0 and 65535, got {options['port']}")
+    if options["max-body-total"] < options["max-body"]:
+        problems.append("--max-body-total must not be less than --max-body")
+    for source in _sources(options["session-sources"]):
+        name = source.removeprefix("body.")
+        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or not name.isascii():
+            problems.append(f"--session-sources: {source!r} is neither a header name nor body.KEY")
+    if not _sources(options["session-sources"]):
+        problems.append("--session-sources must name at least one source")
+    return problems
+
+
+def makeService(options: Options) -> IService:
+    """Build the router from parsed options."""
+    from .assembly import assemble
+
+    return assemble(options.fleet, options.settings)

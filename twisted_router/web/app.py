@@ -1,0 +1,127 @@
+"""The Klein tree: what is mounted where, and how errors become answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from klein import Klein
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.iweb import IRequest
+from twisted.web.resource import IResource
+from twisted.web.server import Request
+from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import MethodNotAllowed as WerkzeugMethodNotAllowed
+
+from .. import errors
+from ..core.snapshot import FleetView
+from . import problems
+from .status import health_json
+
+#: Renders the metrics for an ``Accept`` header; returns content type and body.
+MetricsRenderer = Callable[[str], tuple[str, bytes]]
+
+
+class RouterApp:
+    """The router's own endpoints around the relay at ``/v1/``.
+
+    :param snapshot: freezes the fleet.
+    :param is_closing: whether the router takes no new work any more.
+    """
+
+    app = Klein()
+    _log = Logger()
+
+    def __init__(
+        self,
+        relay: IResource,
+        snapshot: Callable[[], FleetView],
+        metrics: MetricsRenderer,
+        is_closing: Callable[[], bool],
+    ) -> None:
+        self._relay = relay
+        self._snapshot = snapshot
+        self._metrics = metrics
+        self._is_closing = is_closing
+
+    def resource(self) -> IResource:
+        """The root of the tree."""
+        return cast(IResource, self.app.resource())
+
+    @app.route("/v1/", branch=True)
+    def v1(self, request: Request) -> IResource:
+        """Everything below belongs to the replicas."""
+        return self._relay
+
+    @app.route("/health", methods=["GET", "HEAD"])
+    def health(self, request: Request) -> bytes:
+        """The state of the whole table; 503 when nothing is routable."""
+        view = self._snapshot()
+        return answer(request, health_json(view), 200 if view.ready else 503)
+
+    @app.route("/liveness", methods=["GET", "HEAD"])
+    @app.route("/livez", methods=["GET", "HEAD"])
+    @app.route("/live", methods=["GET", "HEAD"])
+    @app.route("/ping", methods=["GET", "HEAD"])
+    def liveness(self, request: Request) -> bytes:
+        """200 as long as the reactor turns."""
+        return answer(request, {"status": "alive"})
+
+    @app.route("/readiness", methods=["GET", "HEAD"])
+    @app.route("/readyz", methods=["GET", "HEAD"])
+    def readiness(self, request: Request) -> bytes:
+        """Whether a load balancer should send anything here."""
+        if self._is_closing():
+            return answer(request, {"status": "stopping"}, 503)
+        ready = self._snapshot().ready
+        return answer(request, {"status": "ready" if ready else "no_replicas"}, 200 if ready else 503)
+
+    @app.route("/metrics", methods=["GET", "HEAD"])
+    def metrics(self, request: Request) -> bytes:
+        """Prometheus exposition, OpenMetrics when asked for."""
+        kind, content = self._metrics(request.getHeader("accept") or "")
+        request.setHeader(b"Content-Type", kind.encode("ascii"))
+        return content
+
+    @app.handle_errors(errors.RouterError)
+    def router_error(self, request: IRequest, failure: Failure) -> bytes:
+        """An error of ours."""
+        return answer_error(request, cast(errors.RouterError, failure.value))
+
+    @app.handle_errors(HTTPException)
+    def routing_error(self, request: IRequest, failure: Failure) -> bytes:
+        """No such path, or not with this method."""
+        path = (request.path or b"?").decode("ascii", "replace")
+        if isinstance(failure.value, WerkzeugMethodNotAllowed):
+            allowed = ", ".join(sorted(failure.value.valid_methods or ()))
+            request.setHeader(b"Allow", allowed.encode("ascii"))
+            error: errors.RouterError = errors.MethodNotAllowed(f"{path} answers to {allowed} only")
+        else:
+            error = errors.NotFound(
+                f"nothing is served at {path}; model requests go below /v1/, the fleet's state is at /health"
+            )
+        return answer_error(request, error)
+
+    @app.handle_errors
+    def internal_error(self, request: IRequest, failure: Failure) -> bytes:
+        """A fault of ours: the log gets the traceback, the client a sentence."""
+        self._log.failure("answering {path} failed", failure, path=request.path)
+        return answer_error(request, errors.RouterError("the router failed to answer; its log says why"))
+
+
+def answer(request: Request, document: Any, status: int = 200) -> bytes:
+    """Render JSON."""
+    request.setResponseCode(status)
+    request.setHeader(b"Content-Type", b"application/json")
+    request.setHeader(b"Cache-Control", b"no-store")
+    return json.dumps(document, indent=2).encode("ascii") + b"\n"
+
+
+def answer_error(request: IRequest, error: errors.RouterError) -> bytes:
+    """Render an error."""
+    request.setResponseCode(error.status)
+    for name, value in problems.fields(error):
+        request.setHeader(name, value)
+    return problems.body(error)

@@ -1,0 +1,27 @@
+"""An exception -> the JSON a client gets: OpenAI's error envelope and the plain object form in one."""
+
+from __future__ import annotations
+
+import json
+
+from ..errors import RouterError
+
+
+def body(error: RouterError) -> bytes:
+    """Render the error's JSON."""
+    document = {
+        "error": {"message": error.message, "type": error.type, "param": None, "code": error.code},
+        "object": "error",
+        "message": error.message,
+    }
+    return json.dumps(document).encode("ascii") + b"\n"
+
+
+def fields(error: RouterError) -> list[tuple[bytes, bytes]]:
+    """Return the header fields that go with it, length excepted."""
+    fields = [(b"Content-Type", b"application/json")]
+    if error.retry_after is not None:
+        fields.append((b"Retry-After", b"%d" % error.retry_after))
+    if error.status == 401:
+        fields.append((b"WWW-Authenticate", b"Bearer"))
+    return fields
