@@ -37,12 +37,12 @@ class Engine:
 Starter = Callable[[Children, str, list[int], Path], Engine]
 
 
-def wait_until_it_serves(port: int, name: str, seconds: float = 60) -> None:
+def wait_until_it_serves(process: subprocess.Popen[str], port: int, name: str, seconds: float = 60) -> None:
     """Return when a POST through *port* is answered 200; :raises Unavailable: when none is in time."""
     deadline = time.monotonic() + seconds
     body = json.dumps({"model": "bench", "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}]})
     answer = "nothing"
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and process.poll() is None:
         try:
             link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
             link.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
@@ -54,6 +54,8 @@ def wait_until_it_serves(port: int, name: str, seconds: float = 60) -> None:
         except (OSError, http.client.HTTPException) as error:
             answer = str(error)
         time.sleep(0.1)
+    if process.poll() is not None:
+        raise Unavailable(f"{name} ended with status {process.returncode}; see bench/out/logs/{name}.log.")
     raise Unavailable(
         f"{name} did not serve within {seconds:.0f} s (last answer: {answer}); see bench/out/logs."
     )
@@ -62,7 +64,7 @@ def wait_until_it_serves(port: int, name: str, seconds: float = 60) -> None:
 def launch(family: Children, name: str, argv: list[str], port: int, replicas: list[int]) -> Engine:
     """Start *argv* and wait until it serves."""
     process = family.start(name, argv)
-    wait_until_it_serves(port, name)
+    wait_until_it_serves(process, port, name)
     return Engine(name, port, replicas[0], tree(process.pid))
 
 
@@ -104,7 +106,7 @@ http {{
 
 HAPROXY = """global
   nbthread 1
-  maxconn 20000
+  maxconn 8192
 defaults
   mode http
   option http-no-delay
@@ -153,7 +155,7 @@ def environment(requirement: str) -> Path:
         print(f"installing {requirement} into {place.relative_to(ROOT.parent)}", flush=True)
         try:
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
             subprocess.run([*pip, requirement], check=True, timeout=600)
         except (subprocess.SubprocessError, OSError) as error:
             raise Unavailable(f"{requirement} cannot be installed from the package index: {error}") from error

@@ -3,8 +3,9 @@
  *   stub [--ports N] [--port P] [--reply BYTES]
  *
  * Prints {"ports": [...]} once it listens (127.0.0.1 only), then serves until SIGTERM or until its parent ends.
- * A body with "stream":true is answered by "max_tokens" SSE events at "seed" events per second (0: flat out),
- * one write per event; any other by a JSON reply of BYTES. Parameters travel in fields that every router passes on.
+ * A body with "stream":true is answered by "max_tokens" (or "max_completion_tokens") SSE events at "seed" events
+ * per second (0: flat out), one write per event; any other by a JSON reply of BYTES. Parameters travel in fields
+ * that routers pass on.
  */
 #define _GNU_SOURCE
 #include "event.h"
@@ -113,7 +114,7 @@ static void answer_json(struct conn *c, const char *status, const char *body, si
 
 static void answer_stream(struct conn *c, const char *body) {
     unsigned long rate = field(body, "\"seed\"", 0);
-    c->count = (uint32_t)field(body, "\"max_tokens\"", 16);
+    c->count = (uint32_t)field(body, "\"max_tokens\"", field(body, "\"max_completion_tokens\"", 16));
     c->sent = 0;
     c->period = rate ? 1000000000ull / rate : 0;
     jitter = jitter * 6364136223846793005ull + 1442695040888963407ull;
