@@ -33,7 +33,7 @@ test: $(READY) ## format, lint, types and every test; ends with "N passed, N fai
 	  command -v "$${need%:*}" >/dev/null \
 	    || echo "$${need%:*} is missing: tests that need it will fail; on Debian: apt-get install $${need#*:}"; \
 	done
-	@$(BIN)/python .ci/tally.py "$(MAKE) check" "$(BIN)/trial -j2 tests"
+	@$(BIN)/python .ci/tally.py "make check" "$(BIN)/trial -j2 tests"
 
 check: $(READY) ## format, lint and types only
 	@echo "==> ruff"

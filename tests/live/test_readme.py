@@ -85,8 +85,7 @@ class ReadmeTests(SynchronousTestCase):
             cwd=self.work,
             env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             timeout=PATIENCE,
         )
