@@ -161,6 +161,8 @@ def _make_trouble(options: SimOptions) -> None:
 
 def _die_with_parent() -> None:
     parent = os.getppid()
+    # A Ctrl-C reaches the whole foreground group; when to end is the parent's to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         # It died before the kernel knew whom to tell.

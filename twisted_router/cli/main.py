@@ -1,0 +1,179 @@
+"""The two programs: ``pypto-serving-router``, the router in the foreground, and ``pypto-router``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from twisted.application.service import IService
+from twisted.internet.error import CannotListenError
+from twisted.logger import (
+    FilteringLogObserver,
+    ILogObserver,
+    LogLevel,
+    LogLevelFilterPredicate,
+    globalLogBeginner,
+    textFileLogObserver,
+)
+from twisted.python import usage
+from twisted.python.reflect import namedModule
+
+from twisted_router import __version__
+from twisted_router.cli.complaint import complaint
+from twisted_router.cli.demo import Demo, DemoOptions
+from twisted_router.cli.output import LossyLines, claim_standard_descriptors
+from twisted_router.errors import StateFileError
+
+SERVE = "pypto-serving-router"
+MAIN = "pypto-router"
+
+#: Exit codes: a value or file that cannot be used, a command line that cannot be parsed, a port or state
+#: file that another process has (EX_UNAVAILABLE of sysexits.h).
+EX_VALUE = 1
+EX_USAGE = 2
+EX_UNAVAILABLE = 69
+
+
+class _Passed(usage.Options):
+    """The command line of a program of its own, which parses it itself."""
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """Keep the words as they are."""
+        self.words = tuple(options or ())
+
+
+def _router_options() -> usage.Options:
+    return cast(usage.Options, _tap().Options())
+
+
+def _check_options() -> usage.Options:
+    from twisted_router.cli.check import CheckOptions
+
+    return CheckOptions()
+
+
+class MainOptions(usage.Options):
+    """``pypto-router``'s command line."""
+
+    synopsis = "COMMAND [options]"
+    longdesc = "COMMAND --help describes a command."
+    subCommands: list[list[Any]] = [
+        ["demo", None, DemoOptions, "Run the router before simulated replicas, to try it out."],
+        ["sim", None, _Passed, "Run one simulated replica."],
+        ["check-config", None, _check_options, "Explain a configuration file, or what is wrong with it."],
+        ["serve", None, _router_options, f"Run the router in the foreground; the same as {SERVE}."],
+    ]
+
+    def opt_version(self) -> None:
+        """Print the version and exit."""
+        print(f"{MAIN} {__version__}")
+        raise SystemExit(0)
+
+    def postOptions(self) -> None:
+        """A command is needed. Raises ``usage.UsageError``."""
+        if self.subCommand is None:
+            names = ", ".join(str(row[0]) for row in self.subCommands)
+            raise usage.UsageError(f"expected a command: {names}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``pypto-router``: run one command; the exit code."""
+    claim_standard_descriptors()
+    options = MainOptions()
+    code = _parse(MAIN, options, argv)
+    if code is not None:
+        return code
+    commands: dict[str, Callable[[Any], int]] = {
+        "demo": _demo,
+        "sim": _sim,
+        "check-config": lambda check: cast(int, check.run()),
+        "serve": lambda router: _run_router(f"{MAIN} serve", router),
+    }
+    return commands[str(options.subCommand)](options.subOptions)
+
+
+def serve(argv: Sequence[str] | None = None) -> int:
+    """``pypto-serving-router``: the router in the foreground until it is told to stop; the exit code."""
+    claim_standard_descriptors()
+    options = _router_options()
+    code = _parse(SERVE, options, argv)
+    return _run_router(SERVE, options) if code is None else code
+
+
+def _tap() -> Any:
+    """The router is a program of its own: it is found by name, as twistd does."""
+    return namedModule("twisted_router.tap")
+
+
+def _parse(program: str, options: usage.Options, argv: Sequence[str] | None) -> int | None:
+    """Parse ``argv``; the exit code when that failed, all that is wrong being said."""
+    try:
+        options.parseOptions(list(sys.argv[1:] if argv is None else argv))
+    except usage.UsageError as problem:
+        for line in complaint(options, problem).splitlines():
+            _say_error(program, line)
+        return EX_VALUE if isinstance(problem, _tap().BadValue) else EX_USAGE
+    return None
+
+
+def _run_router(program: str, options: usage.Options) -> int:
+    from twisted.internet import reactor as installed
+
+    reactor = cast(Any, installed)
+    _begin_logging(textFileLogObserver(cast(Any, LossyLines(2))))
+    service = cast(IService, _tap().makeService(options))
+    try:
+        service.privilegedStartService()
+    except CannotListenError as problem:
+        _say_error(program, f"cannot listen on {options['host']}:{options['port']}: {problem.socketError}")
+        return EX_UNAVAILABLE
+    except StateFileError as problem:
+        _say_error(program, str(problem))
+        return EX_UNAVAILABLE
+    service.startService()
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    reactor.run()
+    return 0
+
+
+def _demo(options: DemoOptions) -> int:
+    from twisted.internet import reactor as installed
+
+    reactor = cast(Any, installed)
+    screen = LossyLines(1)
+    tap = _tap()
+
+    def make(arguments: Sequence[str]) -> IService:
+        router = tap.Options()
+        router.parseOptions(list(arguments))
+        return cast(IService, tap.makeService(router))
+
+    demo = Demo(reactor, screen, options, make)
+    _begin_logging(demo.observer)
+    reactor.callWhenRunning(demo.begin)
+    reactor.addSystemEventTrigger("before", "shutdown", demo.end)
+    reactor.run()
+    if demo.problem is not None:
+        _say_error(f"{MAIN} demo", demo.problem)
+        return EX_UNAVAILABLE
+    return 0
+
+
+def _sim(passed: _Passed) -> int:
+    argv = [sys.executable, "-m", "twisted_router.sim", *passed.words]
+    os.execv(sys.executable, argv)  # noqa: S606  # no shell is wanted
+
+
+def _begin_logging(observer: ILogObserver) -> None:
+    predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.info)
+    globalLogBeginner.beginLoggingTo([FilteringLogObserver(observer, [predicate])], redirectStandardIO=False)
+
+
+def _say_error(program: str, line: str) -> None:
+    LossyLines(2).write(f"{program}: error: {line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
