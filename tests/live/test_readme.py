@@ -58,7 +58,17 @@ class ReadmeTests(SynchronousTestCase):
     def _replica(self) -> str:
         """Start a simulated replica; return its port once it is ready."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "twisted_router.sim", "--port", "0", "--time-scale", "20"],
+            [
+                sys.executable,
+                "-m",
+                "twisted_router.sim",
+                "--port",
+                "0",
+                "--model",
+                "demo",
+                "--time-scale",
+                "20",
+            ],
             cwd=self.work,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
