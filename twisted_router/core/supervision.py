@@ -228,10 +228,9 @@ class Supervision:
                 return self._feed(event.instance, lambda life: _tell(life, event, now), now)
 
     def answered(self, instance: str, now: float) -> Effects:
-        """A probe found it healthy."""
+        """A probe found this replica, which is not gone, healthy."""
         place = self.find(instance)
-        if place is None:
-            return ()
+        assert place is not None
         if self._lives[place.slot.name].state() is State.LOADING and not place.adopted:
             self.launch_times[place.slot.host, place.slot.model] = now - place.began
         return self._feed(instance, lambda life: life.answered(now), now)
@@ -339,8 +338,7 @@ def _tell(life: Life, event: _OnInstance, now: float) -> Effects:
             return life.adopted_ready(now)
         case Adopted():
             return life.adopted_loading(now)
-        case Unreachable(_, why):
-            return life.unreachable(why, now)
+    return life.unreachable(event.why, now)
 
 
 def _retire_at_shutdown(now: float) -> Callable[[Life], Effects]:
