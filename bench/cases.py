@@ -27,7 +27,7 @@ def _plain(connections: int) -> Case:
 
 
 def _streams(name: str, unit: str, **flags: object) -> Case:
-    return Case(name, unit, {"stream": 1, "connections": 256, "warmup": 0.5, **flags})
+    return Case(name, unit, {"stream": 1, "connections": 256, "warmup": 1.0, **flags})
 
 
 PACED = _streams("256 streams, 50/s each", "chunk", rate=50, chunks=ENDLESS)

@@ -112,8 +112,11 @@ class Load:
         """Warm up, measure one window, drain."""
         options, begin = self.options, time.monotonic()
         clients = [asyncio.create_task(self.client()) for _ in range(options.connections)]
+        ready = begin
         while time.monotonic() - begin < options.warmup + 20 and not self._finished():
-            if time.monotonic() - begin >= options.warmup and self._is_warm():
+            if not self._is_warm():
+                ready = time.monotonic()
+            elif time.monotonic() - ready >= options.warmup:
                 break
             await asyncio.sleep(0.002)
         if not self._is_warm() and not self._finished():

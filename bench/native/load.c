@@ -5,7 +5,7 @@
  *
  * Each connection sends its next request when the answer before it is complete. --requests bounds their number
  * (0: none), --sessions N rotates N ids in X-Session-Id (0: no header). The window opens after the warm-up (with
- * streams: and once each has its first event) and lasts T seconds; --drain then lets open answers end. Processor
+ * streams: counted from when each has its first event) and lasts T seconds; --drain lets open answers end. Processor
  * time of the processes named by --watch is read as the window opens and closes, their memory as it closes.
  * Prints one JSON object. In the window: requests (complete answers), chunks, cpu_us, delay_us (write of an event
  * to its arrival). From the start with --stream, else in the window: latency_us, ttfb_us.
@@ -328,16 +328,16 @@ static void make_body(void) {
 
 /* Run to the end of the window and of the drain; returns the window's seconds, processor and memory. */
 static void run(double *seconds, double *cpu_us, long *rss) {
-    uint64_t begin = now_ns(), opened = 0, cpu = 0, closed = 0;
+    uint64_t begin = now_ns(), ready = opt.stream ? 0 : begin, opened = 0, cpu = 0, closed = 0;
     for (;;) {
         struct epoll_event events[512];
         int n = epoll_wait(epoll_fd, events, 512, 2);
         for (int i = 0; i < n; i++) serve(events[i].data.ptr, events[i].events);
         uint64_t now = now_ns();
-        double age = (double)(now - begin) / 1e9;
-        int warm = age >= opt.warmup && (!opt.stream || firsts >= opt.connections);
+        if (!ready && firsts >= opt.connections) ready = now;
+        int warm = ready && (double)(now - ready) / 1e9 >= opt.warmup;
         int over = stopping || (opt.requests && !busy && started >= opt.requests);
-        if (!opened && (warm || over || age > opt.warmup + 20)) {
+        if (!opened && (warm || over || (double)(now - begin) / 1e9 > opt.warmup + 20)) {
             if (!opt.stream && opt.warmup > 0) latency.n = ttfb.n = 0;
             delay.n = 0;
             if (opt.warmup > 0) window.requests = total.requests, window.chunks = total.chunks;

@@ -157,6 +157,8 @@ static void await_request(struct conn *c) {
 
 /* Events that are due on one stream; -1 when the peer is gone. */
 static int advance(struct conn *c, uint64_t now) {
+    uint64_t debt = BURST * c->period;                     /* an engine that was held up does not make up for it */
+    if (c->due && c->due + debt < now) c->due = now - debt;
     for (int turn = 0; turn < BURST; turn++) {
         int done = pump(c);
         if (done <= 0) return done;
