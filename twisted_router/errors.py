@@ -78,6 +78,30 @@ class BodyTooLarge(RouterError):
     code = "body_too_large"
 
 
+class HeadTooLarge(RouterError):
+    """A request head exceeds what the router reads."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "head_too_large"
+
+
+class RequestTimedOut(RouterError):
+    """A client took too long to send its request."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
+class NotImplementedHere(RouterError):
+    """A feature of HTTP that is not relayed."""
+
+    status = 501
+    type = "invalid_request_error"
+    code = "not_implemented"
+
+
 class Overloaded(RouterError):
     """All uploads together would exceed ``--max-body-total``, or descriptors run short."""
 

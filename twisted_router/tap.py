@@ -78,7 +78,7 @@ class Options(usage.Options):
         _parameter(
             "affinity-slack",
             _whole,
-            "Extra outstanding requests a pinned replica may carry before a session moves; 0 disables affinity.",
+            "Extra outstanding requests a pinned replica may carry before a session moves; 0: no affinity.",
         ),
         _parameter("health-interval", _seconds, "Seconds between replica health probes."),
         _parameter("request-timeout", _seconds, "Seconds one proxied request may take in all."),
@@ -211,6 +211,8 @@ def range_problems(options: Options) -> list[str]:
 
 def makeService(options: Options) -> IService:
     """Build the router from parsed options."""
+    from twisted.internet import reactor
+
     from .assembly import assemble
 
-    return assemble(options.fleet, options.settings)
+    return assemble(options.fleet, options.settings, reactor)

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from twisted.logger import ILogObserver, Logger, LogEvent, formatEvent
+from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 from zope.interface import implementer
 
 from ..core.effects import Outcome

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from zope.interface import implementer
 
 from .. import __version__
-from ..core.effects import Ending, Outcome, Phase
+from ..core.effects import Effect, Ending, Note, Outcome, Phase, SlotNote, Unrouted
 from ..core.policies.vocabulary import Reason
 from ..core.snapshot import FleetView
 from ..interfaces import IRecorder
@@ -44,6 +44,13 @@ class FleetCollector(Collector):
             ready.add_metric((replica.name,), replica.ready and not replica.draining)
             load.add_metric((replica.name,), replica.outstanding)
         yield from (phase, ready, load)
+        slots = GaugeMetricFamily(_PREFIX + "slots", "Declared slots by state.", None, ("state",))
+        capacity = view.capacity
+        slots.add_metric(("owned",), capacity.owned)
+        slots.add_metric(("free",), len(capacity.free_slots) - len(capacity.abandoned))
+        slots.add_metric(("unconfirmed",), len(capacity.unconfirmed))
+        slots.add_metric(("abandoned",), len(capacity.abandoned))
+        yield slots
         yield GaugeMetricFamily(_PREFIX + "sessions", "Pinned conversations.", view.sessions)
         yield CounterMetricFamily(_PREFIX + "routed", "Requests given to a replica.", view.routed)
         yield CounterMetricFamily(
@@ -108,6 +115,18 @@ class Metrics:
         self._moved = Counter(
             _PREFIX + "moved_connects", "Refused connections that went to another replica.", registry=registry
         )
+        self._slots = Counter(
+            _PREFIX + "slot_events", "What happened to slots, by kind.", ("event",), registry=registry
+        )
+        self._unrouted = Counter(
+            _PREFIX + "replica_unrouted", "Times a replica left rotation.", ("replica",), registry=registry
+        )
+        self._launches = Histogram(
+            _PREFIX + "launch_seconds",
+            "From the wish for a replica to its first good answer.",
+            buckets=(1, 5, 15, 30, 60, 120, 240, 480, 900, 1800),
+            registry=registry,
+        )
         Info(_PREFIX + "build", "Version of the router.", registry=registry).info({"version": __version__})
         ProcessCollector(registry=registry)
         registry.register(FleetCollector(snapshot))
@@ -150,6 +169,15 @@ class Metrics:
     def connect_moved(self, from_replica: str, to_replica: str) -> None:
         """See ``IRecorder``."""
         self._moved.inc()
+
+    def performed(self, effect: Effect) -> None:
+        """Count what happens to slots and replicas."""
+        if isinstance(effect, SlotNote):
+            self._slots.labels(effect.note.value).inc()
+            if effect.note is Note.READY and effect.seconds is not None:
+                self._launches.observe(effect.seconds)
+        elif isinstance(effect, Unrouted):
+            self._unrouted.labels(effect.name).inc()
 
     def render(self, accept: str) -> tuple[str, bytes]:
         """Return content type and exposition for an ``Accept`` header."""

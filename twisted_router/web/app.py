@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from klein import Klein
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
@@ -18,7 +18,8 @@ from werkzeug.exceptions import MethodNotAllowed as WerkzeugMethodNotAllowed
 from .. import errors
 from ..core.snapshot import FleetView
 from . import problems
-from .status import health_json
+from .fleet import FleetCalls
+from .status import answer, health_json
 
 #: Renders the metrics for an ``Accept`` header; returns content type and body.
 MetricsRenderer = Callable[[str], tuple[str, bytes]]
@@ -39,11 +40,13 @@ class RouterApp:
         relay: IResource,
         snapshot: Callable[[], FleetView],
         metrics: MetricsRenderer,
+        fleet: FleetCalls,
         is_closing: Callable[[], bool],
     ) -> None:
         self._relay = relay
         self._snapshot = snapshot
         self._metrics = metrics
+        self._fleet = fleet
         self._is_closing = is_closing
 
     def resource(self) -> IResource:
@@ -85,6 +88,36 @@ class RouterApp:
         request.setHeader(b"Content-Type", kind.encode("ascii"))
         return content
 
+    @app.route("/replicas", methods=["GET", "HEAD"])
+    def replicas(self, request: Request) -> bytes:
+        """The fleet, and what is left."""
+        return self._fleet.listing(request)
+
+    @app.route("/replicas", methods=["POST"])
+    def grow(self, request: Request) -> Deferred[bytes]:
+        """Launch one more replica."""
+        return self._fleet.grow(request)
+
+    @app.route("/replicas/<name>", methods=["DELETE"])
+    def retire(self, request: Request, name: str) -> Deferred[bytes]:
+        """Drain and stop a replica."""
+        return self._fleet.retire(request, name)
+
+    @app.route("/slots/<slot>/release", methods=["POST"])
+    def release(self, request: Request, slot: str) -> Deferred[bytes]:
+        """Free a reserved slot."""
+        return self._fleet.release(request, slot)
+
+    @app.route("/sessions/<session>", methods=["DELETE"])
+    def end_session(self, request: Request, session: str) -> bytes:
+        """Forget where a conversation lives."""
+        return self._fleet.end_session(request, session)
+
+    @app.route("/finish_session", methods=["POST"])
+    def finish_session(self, request: Request) -> bytes:
+        """Forget where a conversation lives, as other routers' clients ask for it."""
+        return self._fleet.end_session(request, None)
+
     @app.handle_errors(errors.RouterError)
     def router_error(self, request: IRequest, failure: Failure) -> bytes:
         """An error of ours."""
@@ -104,19 +137,11 @@ class RouterApp:
             )
         return answer_error(request, error)
 
-    @app.handle_errors
+    @app.handle_errors(Exception)
     def internal_error(self, request: IRequest, failure: Failure) -> bytes:
         """A fault of ours: the log gets the traceback, the client a sentence."""
         self._log.failure("answering {path} failed", failure, path=request.path)
         return answer_error(request, errors.RouterError("the router failed to answer; its log says why"))
-
-
-def answer(request: Request, document: Any, status: int = 200) -> bytes:
-    """Render JSON."""
-    request.setResponseCode(status)
-    request.setHeader(b"Content-Type", b"application/json")
-    request.setHeader(b"Cache-Control", b"no-store")
-    return json.dumps(document, indent=2).encode("ascii") + b"\n"
 
 
 def answer_error(request: IRequest, error: errors.RouterError) -> bytes:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ..errors import RouterError
 
 
-def body(error: RouterError) -> bytes:
-    """Render the error's JSON."""
+def body(error: RouterError, **more: Any) -> bytes:
+    """Render the error's JSON, with what else is worth knowing beside it."""
     document = {
         "error": {"message": error.message, "type": error.type, "param": None, "code": error.code},
         "object": "error",
         "message": error.message,
+        **more,
     }
     return json.dumps(document).encode("ascii") + b"\n"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from twisted.web.server import Request
 
 from ..core.snapshot import FleetView, ReplicaView
 
@@ -32,3 +35,11 @@ def health_json(view: FleetView) -> dict[str, Any]:
         "rejected": view.rejected,
         "replicas": [replica_json(replica) for replica in view.replicas],
     }
+
+
+def answer(request: Request, document: Any, status: int = 200) -> bytes:
+    """Render JSON."""
+    request.setResponseCode(status)
+    request.setHeader(b"Content-Type", b"application/json")
+    request.setHeader(b"Cache-Control", b"no-store")
+    return json.dumps(document, indent=2).encode("ascii") + b"\n"
