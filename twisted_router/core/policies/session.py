@@ -4,39 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .vocabulary import Ask, Candidate, Reason
+from .least_conn import LeastOutstanding
+from .vocabulary import Ask, Candidate, Forgetful, Reason
 
 
-class LeastOutstanding:
-    """Finds the candidate with the fewest requests in flight, ties in turn.
-
-    Ties rotate because replicas are usually all idle when a conversation starts: "the first minimum" would
-    send every one of them to the same place for life.
-    """
-
-    def __init__(self) -> None:
-        self._turn = 0
-
-    def find(self, candidates: Sequence[Candidate]) -> int:
-        """Return the position of the least loaded candidate, the first one from the turn on."""
-        turn = self._turn % len(candidates)
-        best = turn
-        least = candidates[turn].outstanding
-        if least:
-            for position in (*range(turn + 1, len(candidates)), *range(turn)):
-                load = candidates[position].outstanding
-                if load < least:
-                    best, least = position, load
-                    if not load:
-                        break
-        return best
-
-    def advance(self, position: int) -> None:
-        """Let the next tie go to the candidate after ``position``."""
-        self._turn = position + 1
-
-
-class SessionAffinity:
+class SessionAffinity(Forgetful):
     """Keeps a conversation where it is while that replica is at most ``slack`` requests behind the idlest.
 
     With a slack of 8 a pin holds at 8 more outstanding requests and is lost at 9; 0 disables affinity, the
@@ -65,6 +37,3 @@ class SessionAffinity:
                     break
         self._least.advance(least)
         return least, reason
-
-    def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> None:
-        """Nothing to learn: the load is all this policy looks at."""

@@ -1,0 +1,299 @@
+"""``work``: every request goes where it costs the fleet the fewest seconds; ids are optional."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from ..prefix import CHUNK, Match, PrefixIndex, Prompt
+from .conversations import Conversation, Conversations, Presence
+from .learning import Density, FollowUps, PrefillRate
+from .seats import Seats
+from .vocabulary import Ask, Candidate, Outcome, Reason
+
+NOTHING = Prompt(0, ())
+
+
+@frozen
+class Weights:
+    """The constants of the cost, tuned in the laboratory.
+
+    :ivar stall: part of a prefill that each request in flight there waits through.
+    :ivar waste: part of it charged once for each request of the mean replica, for capacity it takes.
+    :ivar seat: seconds each request in flight costs the others.
+    :ivar excess: how much more, squared, those beyond the idlest replica's cost.
+    :ivar live: seconds each conversation living there costs, in turns still to come.
+    :ivar bulk: the same for a request that will probably have no second turn.
+    :ivar margin: seconds a move has to save.
+    :ivar window: seconds an idle conversation counts as living.
+    :ivar amortised: uses per replica at which computing a shared prefix once more counts half.
+    :ivar doubtful: follow-up chance below which nameless requests count as bulk.
+    """
+
+    stall: float = 0.7
+    waste: float = 0.3
+    seat: float = 0.05
+    excess: float = 0.3
+    live: float = 0.3
+    bulk: float = 0.05
+    margin: float = 1.0
+    window: float = 120.0
+    amortised: float = 8.0
+    doubtful: float = 0.3
+
+
+class Seat:
+    """What is known of one replica.
+
+    :ivar bit: its place in the masks of the index.
+    :ivar waiting: estimated uncached tokens of requests without a first byte.
+    :ivar decoding: requests past their first byte.
+    """
+
+    __slots__ = ("bit", "decoding", "rate", "waiting")
+
+    def __init__(self, bit: int, rate: float) -> None:
+        self.bit = bit
+        self.waiting = 0.0
+        self.decoding = 0
+        self.rate = PrefillRate(rate)
+
+
+@frozen
+class _Look:
+    """What is known of one request before it is sent."""
+
+    ask: Ask
+    prompt: Prompt
+    match: Match[Conversation]
+    conversation: Conversation | None
+
+
+class Work:
+    """Weighs prefill to repeat against queueing to avoid, both in seconds; moves only where that pays.
+
+    :param session_ttl: seconds of idleness after which a conversation is forgotten.
+    """
+
+    wants_prompt = True
+
+    def __init__(self, session_ttl: float = 600.0, weights: Weights | None = None) -> None:
+        self._weights = weights or Weights()
+        self.index: PrefixIndex[Conversation] = PrefixIndex()
+        self.conversations = Conversations(session_ttl)
+        self.density = Density()
+        self.follow_ups = FollowUps()
+        self.live = Presence(self._weights.window)
+        self._seats: Seats[Seat] = Seats(self._new_seat)
+        self._turn = 0
+        self._last: _Look | None = None
+
+    def _new_seat(self, bit: int) -> Seat:
+        rates = sorted(seat.rate.value for seat in self._seats.all())
+        return Seat(bit, rates[len(rates) // 2]) if rates else Seat(bit, PrefillRate().value)
+
+    def seat(self, instance: str) -> Seat:
+        """The figures of one replica."""
+        return self._seats.of(instance)
+
+    def find(self, ask: Ask) -> Conversation | None:
+        """The conversation a request belongs to, or None for a new one."""
+        return self._look(ask).conversation
+
+    def tokens(self, ask: Ask) -> float:
+        """Estimated prompt tokens of a request."""
+        return (ask.prompt or NOTHING).size * self.density.value
+
+    def is_bulk(self, ask: Ask) -> bool:
+        """Whether a request will probably have no second turn."""
+        return (
+            ask.session is None and self.follow_ups.value < self._weights.doubtful and self.find(ask) is None
+        )
+
+    def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
+        """Take the lowest cost; stay home unless moving saves the margin."""
+        self.live.expire(ask.now)
+        look = self._look(ask)
+        costs = self._costs(look, candidates)
+        count = len(costs)
+        turn = self._turn % count
+        best = turn
+        for position in (*range(turn + 1, count), *range(turn)):
+            if costs[position] < costs[best] - 1e-9:
+                best = position
+        known = look.conversation
+        if known is None or known.home is None:
+            self._turn = best + 1
+            warm = look.match.on(self._seats.of(candidates[best].instance).bit)
+            return best, Reason.WARM_PREFIX if warm else Reason.COLD_PREFIX
+        for position, candidate in enumerate(candidates):
+            if candidate.instance == known.home:
+                if position == best or costs[position] - costs[best] < self._weights.margin:
+                    return position, Reason.PINNED
+                return best, Reason.CHEAPER_ELSEWHERE
+        self._turn = best + 1
+        return best, Reason.HOME_GONE
+
+    def _look(self, ask: Ask) -> _Look:
+        last = self._last
+        if last is not None and last.ask is ask:
+            return last
+        prompt = ask.prompt or NOTHING
+        match = self.index.look(prompt.chain, ask.now)
+        if ask.session is not None:
+            known = self.conversations.find(ask.session, ask.now)
+        else:
+            known = self.conversations.continued(prompt, match, ask.now)
+        self._last = _Look(ask, prompt, match, known)
+        return self._last
+
+    def _costs(self, look: _Look, candidates: Sequence[Candidate]) -> list[float]:
+        """Seconds each candidate would cost, itself and the others together."""
+        weights = self._weights
+        seats = [self._seats.of(candidate.instance) for candidate in candidates]
+        outs = [candidate.outstanding for candidate in candidates]
+        count = len(seats)
+        mean = sum(outs) / count
+        least = min(outs)
+        quickest = max(seat.rate.value for seat in seats)
+        tokens = look.prompt.size * self.density.value
+        missing = self._missing(look, count)
+        known = look.conversation
+        crowd = weights.bulk if self.is_bulk(look.ask) else weights.live
+        costs = []
+        for candidate, seat, out in zip(candidates, seats, outs, strict=True):
+            pace = 1.0 / seat.rate.value
+            slow = quickest * pace
+            depth = look.match.on(seat.bit)
+            unknown = max(64.0, tokens - depth * CHUNK * self.density.value)
+            counted = max(64.0, unknown - missing[depth])
+            live = self.live.at(candidate.instance)
+            if known is not None:
+                live -= self.live.share(known, candidate.instance)
+            costs.append(
+                (seat.waiting + unknown) * pace
+                + counted * pace * (seat.decoding + weights.stall * out + weights.waste * mean)
+                + weights.seat * slow * (out + weights.excess * (out - least) ** 2)
+                + crowd * slow * live
+            )
+        return costs
+
+    def _missing(self, look: _Look, replicas: int) -> list[float]:
+        """Tokens that computing the known chunks from each depth on would save others, by depth."""
+        worth = CHUNK * self.density.value
+        half = self._weights.amortised * replicas
+        saved = [0.0] * (look.match.depth + 1)
+        for depth in range(look.match.depth - 1, -1, -1):
+            share = (look.match.uses[depth] / half) ** 2
+            saved[depth] = saved[depth + 1] + worth * share / (1.0 + share)
+        return saved
+
+    def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> _Sent:
+        """Write the prompt into the index at once, so that its twins in flight see each other."""
+        look = self._look(ask)
+        self._last = None
+        known = look.conversation
+        if known is None:
+            known = self.conversations.begin(ask.session, ask.now)
+            if ask.session is None:
+                self.follow_ups.began()
+        elif ask.session is None and known.turns == 1:
+            self.follow_ups.returned()
+        begins = known.turns == 0
+        seat = self._seats.of(chosen.instance)
+        depth = look.match.on(seat.bit)
+        trace = _Sent(self, look.prompt, seat, known, depth, ask.now, chosen.instance)
+        known.turn(look.prompt, chosen.instance, ask.now, max(64.0, self.tokens(ask)))
+        self.live.set(known, chosen.instance, 1.0)
+        self.index.write(look.prompt.chain, seat.bit, known, begins, ask.now)
+        return trace
+
+    def replica_gone(self, instance: str) -> None:
+        """Forget what it had; its conversations are placed anew at their next turn."""
+        self._last = None
+        self.index.forget(self._seats.leave(instance))
+        self.conversations.leave(instance)
+
+    def session_ended(self, session: str) -> None:
+        """It no longer lives anywhere."""
+        self._last = None
+        known = self.conversations.end(session)
+        if known is not None:
+            self.live.remove(known)
+
+
+class _Sent:
+    """Follows one request: queued, decoding, over."""
+
+    __slots__ = (
+        "_ahead",
+        "_depth",
+        "_home",
+        "_policy",
+        "_prompt",
+        "_seat",
+        "_sent",
+        "_state",
+        "_uncached",
+        "conversation",
+    )
+
+    def __init__(
+        self,
+        policy: Work,
+        prompt: Prompt,
+        seat: Seat,
+        conversation: Conversation,
+        depth: int,
+        now: float,
+        home: str,
+    ) -> None:
+        self._policy = policy
+        self._prompt = prompt
+        self._seat = seat
+        self.conversation = conversation
+        self._depth = depth
+        self._sent = now
+        self._home = home
+        self._uncached = max(64.0, (prompt.size - depth * CHUNK) * policy.density.value)
+        self._ahead = seat.waiting
+        self._state = 0
+        seat.waiting += self._uncached
+
+    def first_byte(self, now: float) -> None:
+        """Its prefill is over; how long that took says how fast the replica is."""
+        if self._state:
+            return
+        self._state = 1
+        self._seat.waiting -= self._uncached
+        self._seat.decoding += 1
+        if self._uncached >= 512.0:
+            self._seat.rate.sample(self._ahead + self._uncached, now - self._sent)
+
+    def ended(self, now: float, outcome: Outcome) -> None:
+        """Take it off the replica; learn from what the answer reported."""
+        seat = self._seat
+        if self._state:
+            seat.decoding -= 1
+        else:
+            seat.waiting -= self._uncached
+        conversation = self.conversation
+        conversation.inflight -= 1
+        conversation.last = now
+        policy = self._policy
+        if not conversation.inflight:
+            weight = 1.0
+            if conversation.key is None and conversation.turns == 1:
+                weight = policy.follow_ups.value
+            policy.live.set(conversation, self._home, weight)
+            policy.live.rest(conversation, now)
+        if outcome.served:
+            self._learn(outcome)
+        else:
+            policy.index.drop(self._prompt.chain[self._depth :], seat.bit)
+
+    def _learn(self, outcome: Outcome) -> None:
+        if outcome.prompt_tokens is not None:
+            self._policy.density.sample(outcome.prompt_tokens, self._prompt.size)
+            self.conversation.tokens = float(outcome.prompt_tokens)

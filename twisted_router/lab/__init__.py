@@ -1,0 +1,1 @@
+"""The laboratory: the policies of the product on simulated replicas, in simulated time."""
