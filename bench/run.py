@@ -86,7 +86,8 @@ def parser() -> argparse.ArgumentParser:
     for name, text in pressure.KINDS.items():
         sub = add(name, text, pressure.pressure, 1, 3.0)
         sub.add_argument("--engines", default=",".join(WIRE), help="%(default)s")
-    add("micro", "parts of the data path in this process, no sockets", micro.micro, 3, 0.3)
+    sub = add("micro", "parts of the data path in this process, no sockets", micro.micro, 3, 0.3)
+    sub.add_argument("--only", metavar="REGEX", help="rows whose name matches")
     return top
 
 
