@@ -61,13 +61,11 @@ class Watched(ProcessProtocol):
                 waiter.callback(None)
 
 
-def start(
-    case: TestCase, *argv: str, fds: Mapping[int, str | int] | None = None, path: str | None = None
-) -> Watched:
+def start(case: TestCase, *argv: str, fds: Mapping[int, str | int] | None = None) -> Watched:
     """Start this Python with ``argv``; killed at the end of ``case`` when it still runs then."""
     watched = Watched()
     reactor.spawnProcess(
-        watched, sys.executable, [sys.executable, *argv], env=None, path=path,
+        watched, sys.executable, [sys.executable, *argv], env=None,
         childFDs=dict(fds or {0: "w", 1: "r", 2: "r"}),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -44,8 +45,8 @@ class _Passed(usage.Options):
         self.words = tuple(options or ())
 
 
-def _router_options() -> usage.Options:
-    return cast(usage.Options, _tap().Options())
+def _router_options() -> Any:
+    return _tap().Options()
 
 
 def _check_options() -> usage.Options:
@@ -57,7 +58,6 @@ def _check_options() -> usage.Options:
 class MainOptions(usage.Options):
     """``pypto-router``'s command line."""
 
-    synopsis = "COMMAND [options]"
     longdesc = "COMMAND --help describes a command."
     subCommands: list[list[Any]] = [
         ["demo", None, DemoOptions, "Run the router before simulated replicas, to try it out."],
@@ -65,6 +65,11 @@ class MainOptions(usage.Options):
         ["check-config", None, _check_options, "Explain a configuration file, or what is wrong with it."],
         ["serve", None, _router_options, f"Run the router in the foreground; the same as {SERVE}."],
     ]
+
+    @property
+    def synopsis(self) -> str:
+        """The first line of the help of the program, and the beginning of that of a command."""
+        return f"Usage: {MAIN}" if self.subCommand else f"Usage: {MAIN} COMMAND [options]"
 
     def opt_version(self) -> None:
         """Print the version and exit."""
@@ -98,6 +103,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
     """``pypto-serving-router``: the router in the foreground until it is told to stop; the exit code."""
     claim_standard_descriptors()
     options = _router_options()
+    options.synopsis = f"Usage: {SERVE} {options.synopsis}"
     code = _parse(SERVE, options, argv)
     return _run_router(SERVE, options) if code is None else code
 
@@ -152,6 +158,7 @@ def _demo(options: DemoOptions) -> int:
 
     demo = Demo(reactor, screen, options, make)
     _begin_logging(demo.observer)
+    signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(reactor.stop))
     reactor.callWhenRunning(demo.begin)
     reactor.addSystemEventTrigger("before", "shutdown", demo.end)
     reactor.run()

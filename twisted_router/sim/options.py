@@ -66,7 +66,7 @@ def _flag(name: str, default: object, text: str, coerce: Callable[[str], object]
 class SimOptions(usage.Options):
     """Flags of ``pypto-serving`` that the manual shows, the engine model's, and faults on demand."""
 
-    synopsis = "[options]"
+    synopsis = "Usage: pypto-router sim [options]"
     longdesc = (
         "A simulated serving replica: OpenAI endpoints over a model of an engine, with a real prefix cache "
         "and no model. A token is four bytes of text. Every answer says that it is simulated."

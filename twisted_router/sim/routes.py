@@ -142,7 +142,7 @@ class Replica(resource.Resource):
         self._faults = faults
         self._timer = timer
         self._die = die
-        self._script = Script(identity.name)
+        self._script = Script(f"{identity.name} on device {identity.devices}")
         self._taken = 0
         self._shown: dict[bytes, Callable[[], bytes]] = {
             b"/metrics": lambda: status.metrics(driver.engine, identity.name),
