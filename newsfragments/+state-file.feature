@@ -1,0 +1,1 @@
+``--state-file`` keeps launched replicas, reservations and session pins over a crash: it is replaced atomically, locked against a second router, and never overwritten when it is damaged, foreign or newer.
