@@ -58,108 +58,162 @@ def assemble(config: FleetConfig, settings: Settings, reactor: Any) -> IService:
     :raises ConfigError: a certificate file of a replica cannot be used.
     :raises OSError: no private directory for ssh's sockets can be made.
     """
-    reactor.seconds = now = time.monotonic
-    slots = cut_slots(config.hosts)
-    pins = Pins(settings.session_ttl)
-    fleet = Fleet(
-        SessionAffinity(settings.affinity_slack),
-        pins,
-        veto=2 * settings.health_interval if settings.traffic_veto else 0,
-        launching=Launching(
-            plan_pool(config.hosts, settings.initial_replicas, settings.max_replicas),
-            Rules.of(settings),
-            lambda: uuid.uuid4().hex,
-        ),
-    )
-    endpoints = {
-        replica.name: endpoint_for(reactor, replica, settings.connect_timeout) for replica in config.replicas
-    }
-    health_paths = {replica.name: replica.health_path for replica in config.replicas}
-    health_paths.update((slot.name, slot.health_path) for slot in slots)
-    addresses = {slot.name: slot for slot in slots}
-
-    def endpoint(member: Member) -> IStreamClientEndpoint:
-        known = endpoints.get(member.instance)
-        if known is not None:
-            return known
-        slot = addresses[member.name]
-        launched = ReplicaConfig(slot.name, slot.address, slot.port)
-        return endpoint_for(reactor, launched, settings.connect_timeout)
-
-    clients = Clients(reactor, endpoint, settings.connect_timeout)
-    for replica in config.replicas:
-        fleet.add_static(replica.name, replica.url)
-
-    def observe(effect: Effect) -> None:
-        metrics.performed(effect)
-        if isinstance(effect, Retired):
-            clients.forget(effect.instance)
-
-    store = NoStateFile() if settings.state_file is None else StateFile(settings.state_file)
-    state_dir = state_directory(settings.state_file, os.environ)
-    launchers = {host.name: make_launcher(host, reactor, state_dir) for host in config.hosts}
-    knock = knocker(reactor, settings.connect_timeout)
-    keeper = Keeper(
-        fleet,
-        slots,
-        launchers,
-        store,
-        reactor,
-        now,
-        knock=knock,
-        probe_now=lambda instance: prober.probe_now(instance),
-        observe=observe,
-        stop_grace=settings.stop_grace,
-        detach=settings.detach_on_exit,
-    )
-    patience = probe_timeout(settings.health_interval, settings.connect_timeout)
-
-    def probe(member: Member) -> Deferred[int]:
-        return ask_health(cast(ProbeClient, clients(member)), health_paths[member.name].encode("ascii"))
-
-    prober = Prober(
-        fleet, probe, keeper.apply, reactor, now, interval=settings.health_interval, timeout=patience
-    )
-    adoption = Adoption(fleet, keeper, store, probe, knock, reactor, now, timeout=patience)
-
-    def snapshot() -> FleetView:
-        return fleet.snapshot(now())
-
-    traffic = Traffic()
-    metrics = Metrics(snapshot, access if settings.access_log else None)
-    front = Front(
-        fleet,
-        clients,
-        traffic.enter,
-        keeper.apply,
-        metrics,
-        SessionFinder(settings.session_sources),
-        Deadlines(reactor, settings.request_timeout),
-        now,
-        lambda: uuid.uuid4().hex,
-        settings.request_timeout,
-    )
-    relay = RelayResource(front)
-    guard = Guard(settings.admin_token, is_open=settings.admin_open or not config.hosts)
-    calls = FleetCalls(Admin(fleet, keeper, slots, launchers, knock, now), snapshot, guard)
-    app = RouterApp(relay, snapshot, metrics.render, calls, lambda: traffic.closing)
-    site = RouterSite(app.resource(), relay, Limits(settings.max_body, settings.max_body_total), reactor)
-    root = RouterService(
-        reactor,
-        listen=lambda: reactor.listenTCP(settings.port, site, BACKLOG, settings.host),
-        when_running=reactor.callWhenRunning,
-        traffic=traffic,
-        recorded=adoption,
-        replicas=keeper,
-        close_pool=clients.close,
-        drain_timeout=settings.drain_timeout,
-    )
-    prober.setServiceParent(root)
-    PinSaver(
-        pins, store, reactor, now, lambda save: deferToThreadPool(reactor, reactor.getThreadPool(), save)
-    ).setServiceParent(root)
+    reactor.seconds = time.monotonic
+    parts = _Parts(config, settings, reactor)
+    root = parts.root()
+    parts.prober.setServiceParent(root)
+    parts.pin_saver().setServiceParent(root)
     Signals(reactor, root).install()
     return root
+
+
+class _Parts:
+    """Everything that lives as long as the router, in the order in which one part needs another."""
+
+    def __init__(self, config: FleetConfig, settings: Settings, reactor: Any) -> None:
+        self.config = config
+        self.settings = settings
+        self.reactor = reactor
+        self.slots = {slot.name: slot for slot in cut_slots(config.hosts)}
+        self.static = {replica.name: replica for replica in config.replicas}
+        self.endpoints = {name: self.endpoint_to(replica) for name, replica in self.static.items()}
+        self.pins = Pins(settings.session_ttl)
+        self.fleet = self.make_fleet()
+        self.clients = Clients(reactor, self.endpoint_of, settings.connect_timeout)
+        self.metrics = Metrics(self.snapshot, access if settings.access_log else None)
+        self.traffic = Traffic()
+        self.patience = probe_timeout(settings.health_interval, settings.connect_timeout)
+        self.knock = knocker(reactor, settings.connect_timeout)
+        state_file = settings.state_file
+        self.store = NoStateFile() if state_file is None else StateFile(state_file)
+        state_dir = state_directory(state_file, os.environ)
+        self.launchers = {host.name: make_launcher(host, reactor, state_dir) for host in config.hosts}
+        self.keeper = self.make_keeper()
+        self.prober = Prober(
+            self.fleet,
+            self.probe,
+            self.keeper.apply,
+            reactor,
+            time.monotonic,
+            interval=settings.health_interval,
+            timeout=self.patience,
+        )
+
+    def make_fleet(self) -> Fleet:
+        settings, hosts = self.settings, self.config.hosts
+        pool = plan_pool(hosts, settings.initial_replicas, settings.max_replicas)
+        fleet = Fleet(
+            SessionAffinity(settings.affinity_slack),
+            self.pins,
+            veto=2 * settings.health_interval if settings.traffic_veto else 0,
+            launching=Launching(pool, Rules.of(settings), lambda: uuid.uuid4().hex),
+        )
+        for replica in self.config.replicas:
+            fleet.add_static(replica.name, replica.url)
+        return fleet
+
+    def make_keeper(self) -> Keeper:
+        return Keeper(
+            self.fleet,
+            self.slots.values(),
+            self.launchers,
+            self.store,
+            self.reactor,
+            time.monotonic,
+            knock=self.knock,
+            probe_now=lambda instance: self.prober.probe_now(instance),
+            observe=self.observe,
+            stop_grace=self.settings.stop_grace,
+            detach=self.settings.detach_on_exit,
+        )
+
+    def endpoint_to(self, replica: ReplicaConfig) -> IStreamClientEndpoint:
+        return endpoint_for(self.reactor, replica, self.settings.connect_timeout)
+
+    def endpoint_of(self, member: Member) -> IStreamClientEndpoint:
+        known = self.endpoints.get(member.instance)
+        if known is not None:
+            return known
+        slot = self.slots[member.name]
+        return self.endpoint_to(ReplicaConfig(slot.name, slot.address, slot.port))
+
+    def probe(self, member: Member) -> Deferred[int]:
+        replica = self.static.get(member.name) or self.slots[member.name]
+        client = cast(ProbeClient, self.clients(member))
+        return ask_health(client, replica.health_path.encode("ascii"))
+
+    def observe(self, effect: Effect) -> None:
+        self.metrics.performed(effect)
+        if isinstance(effect, Retired):
+            self.clients.forget(effect.instance)
+
+    def snapshot(self) -> FleetView:
+        return self.fleet.snapshot(time.monotonic())
+
+    def front(self) -> Front:
+        timeout = self.settings.request_timeout
+        return Front(
+            self.fleet,
+            self.clients,
+            self.traffic.enter,
+            self.keeper.apply,
+            self.metrics,
+            SessionFinder(self.settings.session_sources),
+            Deadlines(self.reactor, timeout),
+            time.monotonic,
+            lambda: uuid.uuid4().hex,
+            timeout,
+        )
+
+    def site(self) -> RouterSite:
+        settings = self.settings
+        guard = Guard(settings.admin_token, is_open=settings.admin_open or not self.config.hosts)
+        admin = Admin(
+            self.fleet, self.keeper, self.slots.values(), self.launchers, self.knock, time.monotonic
+        )
+        relay = RelayResource(self.front())
+        app = RouterApp(
+            relay,
+            self.snapshot,
+            self.metrics.render,
+            FleetCalls(admin, self.snapshot, guard),
+            lambda: self.traffic.closing,
+        )
+        return RouterSite(
+            app.resource(), relay, Limits(settings.max_body, settings.max_body_total), self.reactor
+        )
+
+    def root(self) -> RouterService:
+        settings, reactor, site = self.settings, self.reactor, self.site()
+        return RouterService(
+            reactor,
+            listen=lambda: reactor.listenTCP(settings.port, site, BACKLOG, settings.host),
+            when_running=reactor.callWhenRunning,
+            traffic=self.traffic,
+            recorded=Adoption(
+                self.fleet,
+                self.keeper,
+                self.store,
+                self.probe,
+                self.knock,
+                reactor,
+                time.monotonic,
+                timeout=self.patience,
+            ),
+            replicas=self.keeper,
+            close_pool=self.clients.close,
+            drain_timeout=settings.drain_timeout,
+        )
+
+    def pin_saver(self) -> PinSaver:
+        reactor = self.reactor
+        return PinSaver(
+            self.pins,
+            self.store,
+            reactor,
+            time.monotonic,
+            lambda save: deferToThreadPool(reactor, reactor.getThreadPool(), save),
+        )
 
 
 def state_directory(state_file: str | None, environ: Mapping[str, str]) -> str:

@@ -77,9 +77,18 @@ class Metrics:
     def __init__(
         self, snapshot: Callable[[], FleetView], logged: Callable[[Outcome], None] | None = None
     ) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self._logged = logged
-        registry = self.registry
+        self._name_requests(registry)
+        self._name_slots(registry)
+        Info(_PREFIX + "build", "Version of the router.", registry=registry).info({"version": __version__})
+        ProcessCollector(registry=registry)
+        registry.register(FleetCollector(snapshot))
+        self._by_outcome: dict[tuple[str, int, Ending], Counter] = {}
+        self._by_reason: dict[Reason, Counter] = {}
+        self._by_replica: dict[str, tuple[Histogram, Histogram, Counter]] = {}
+
+    def _name_requests(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             _PREFIX + "requests",
             "Proxied requests by outcome.",
@@ -115,6 +124,8 @@ class Metrics:
         self._moved = Counter(
             _PREFIX + "moved_connects", "Refused connections that went to another replica.", registry=registry
         )
+
+    def _name_slots(self, registry: CollectorRegistry) -> None:
         self._slots = Counter(
             _PREFIX + "slot_events", "What happened to slots, by kind.", ("event",), registry=registry
         )
@@ -127,12 +138,6 @@ class Metrics:
             buckets=(1, 5, 15, 30, 60, 120, 240, 480, 900, 1800),
             registry=registry,
         )
-        Info(_PREFIX + "build", "Version of the router.", registry=registry).info({"version": __version__})
-        ProcessCollector(registry=registry)
-        registry.register(FleetCollector(snapshot))
-        self._by_outcome: dict[tuple[str, int, Ending], Counter] = {}
-        self._by_reason: dict[Reason, Counter] = {}
-        self._by_replica: dict[str, tuple[Histogram, Histogram, Counter]] = {}
 
     def started(self) -> None:
         """See ``IRecorder``."""
