@@ -59,12 +59,14 @@ class JsonTests(SynchronousTestCase):
         )
 
     def test_key(self) -> None:
-        """The place of a key is where its quote is."""
+        """The place of a key is where its quote is; an index has that of the value."""
         self.assertEqual(locate_json(NESTED).find(("hosts", 1, "env"), key=True), Place(5, 33))
+        self.assertEqual(locate_json(NESTED).find(("hosts", 0, "devices", 0), key=True), Place(3, 35))
 
     def test_absent(self) -> None:
         """What is absent is looked for in the nearest object that would hold it."""
         self.assertEqual(self.places(("hosts", 1, "port"), ("hosts", 1, "port", 3, "x")), [(5, 5), (5, 5)])
+        self.assertEqual(self.places(("hosts", 1, "env", "B")), [(5, 41)])
 
     def test_repeated(self) -> None:
         """A key that comes again is reported with both places; the last value is the one located."""

@@ -146,8 +146,38 @@ class SyntaxTests(SynchronousTestCase):
             self.assertEqual({text: refusals(text, name) for text in table}, table)
 
 
+class RepeatedKeyTests(SynchronousTestCase):
+    """A key that comes twice is a problem of its own: loading would silently take the last."""
+
+    def test_repeated(self) -> None:
+        """Each later occurrence is pointed at, beside all other problems."""
+        text = (
+            '{"replicas": [{"host": "h",\n "port": 0, "port": 1, "port": 2}],\n'
+            ' "replicas": [{"host": "", "port": 1}]}'
+        )
+        once = "expected each key once, got it again (first at line"
+        for name in ("f.json", "f.yaml"):
+            self.assertEqual(
+                refusals(text, name),
+                [
+                    f"2:13: $.replicas[0].port: {once} 2, column 2)",
+                    f"2:24: $.replicas[0].port: {once} 2, column 13)",
+                    f"3:2: $.replicas: {once} 1, column 2)",
+                    '3:24: $.replicas[0].host: expected a bare host name or IP address, got ""',
+                ],
+            )
+
+
 class YamlValueTests(SynchronousTestCase):
     """YAML means what it says: none of YAML 1.1's surprises."""
+
+    def test_names(self) -> None:
+        """A file is YAML by the end of its name, in any case; everything else is JSON."""
+        text = "replicas:\n- {host: h, port: 1}\n"
+        for name in ("f.yaml", "f.yml", "F.YAML"):
+            self.assertEqual(refusals(text, name), [])
+        for name in ("f.json", "yaml", "f.yaml.bak"):
+            self.assertEqual(len(refusals(text, name)), 1)
 
     def test_words_are_strings(self) -> None:
         """``no``, ``on``, dates and clock times are strings."""
@@ -193,7 +223,7 @@ class SameSchemaTests(SynchronousTestCase):
 
     def test_equal(self) -> None:
         """A document with every key is the same fleet in both."""
-        document = {
+        document: dict[str, list[dict[str, Any]]] = {
             "replicas": [
                 {
                     "name": "n",
@@ -218,20 +248,19 @@ class SameSchemaTests(SynchronousTestCase):
                     "port_base": 9000,
                     "model": "m",
                     "served_model_name": "s",
-                    "serve_args": ["--a", "{device}", ""],
                     "env": {"B": "{port}", "A": ""},
                     "launch_wrapper": ["w"],
                     "stop_command": ["x"],
                     "command": ["c", "{model}"],
-                    "python": "python3.11",
                     "workdir": "/w",
                     "log_dir": "/l/{device}",
                     "health_path": "/h",
-                }
+                },
+                {"devices": [0], "model": "m", "serve_args": ["{device}", ""], "python": "python3.11"},
             ],
         }
         self.assertEqual(set(document["replicas"][0]), set(REPLICA))
-        self.assertEqual(set(document["hosts"][0]), set(HOST))
+        self.assertEqual({key for host in document["hosts"] for key in host}, set(HOST))
         expected = FleetConfig(
             (ReplicaConfig("n", "::1", 443, "https", "/c", "/d", "/up?x=1"),),
             (
@@ -247,16 +276,15 @@ class SameSchemaTests(SynchronousTestCase):
                     port_base=9000,
                     model="m",
                     served_model_name="s",
-                    serve_args=("--a", "{device}", ""),
                     env=(("B", "{port}"), ("A", "")),
                     launch_wrapper=("w",),
                     stop_command=("x",),
                     command=("c", "{model}"),
-                    python="python3.11",
                     workdir="/w",
                     log_dir="/l/{device}",
                     health_path="/h",
                 ),
+                HostConfig("host1", (0,), "m", serve_args=("{device}", ""), python="python3.11"),
             ),
         )
         self.assertEqual(parse_fleet(json.dumps(document, indent="\t"), "f.json"), expected)

@@ -42,6 +42,19 @@ class ReplicaRuleTests(SynchronousTestCase):
             [line.split(" ")[1] for line in lines], ["$.replicas[0].port:", "$.replicas[1].port:"]
         )
 
+    def test_names_of_unsound_replicas(self) -> None:
+        """A name that is given twice is told even where other keys are wrong."""
+        lines = refusals('{"replicas": [{"name": "a", "host": "a", "port": 0}, {"name": "a", "port": 1}]}')
+        self.assertEqual(
+            [line.split(" ")[1] for line in lines],
+            ["$.replicas[0].port:", "$.replicas[1].host:", "$.replicas[1].name:"],
+        )
+
+    def test_unsound_scheme(self) -> None:
+        """A misspelt https is told once, not again at each certificate."""
+        lines = refusals('{"replicas": [{"host": "a", "port": 1, "scheme": "htps", "ca_file": "x"}]}')
+        self.assertEqual([line.split(" ")[1] for line in lines], ["$.replicas[0].scheme:"])
+
     def test_one_address(self) -> None:
         """Two names for one address are odd, not wrong."""
         self.assertEqual(
@@ -89,6 +102,14 @@ class HostRuleTests(SynchronousTestCase):
                 f"4:1: $.hosts[0].ssh_config: {only}",
                 f"5:1: $.hosts[0].ssh_client: {only}",
             ],
+        )
+
+    def test_command_only(self) -> None:
+        """A command is the whole command: what would only shape the default one is not silently dropped."""
+        only = 'expected this key only without "command"'
+        self.assertEqual(
+            refusals('{"hosts": [{"devices": [1], "command": ["x"],\n"serve_args": ["a"],\n"python": "p"}]}'),
+            [f"2:1: $.hosts[0].serve_args: {only}", f"3:1: $.hosts[0].python: {only}"],
         )
 
     def test_openssh_only(self) -> None:
@@ -215,7 +236,19 @@ class FleetRuleTests(SynchronousTestCase):
     def test_unsound_slots(self) -> None:
         """A host whose numbers are wrong is not accused of collisions that rest on them."""
         lines = refusals(
-            '{"hosts": [{"name": "a", "model": "m", "devices": [0]}, '
-            '{"name": "b", "model": "m", "devices": [0], "port_base": "9000"}]}'
+            '{"hosts": [{"model": "m", "devices": [0], "port_base": "9000"},\n'
+            '{"model": "m", "devices": [0], "port_base": 70000}]}'
         )
-        self.assertEqual(lines, ['1:114: $.hosts[1].port_base: expected a port from 0 to 65535, got "9000"'])
+        wrong = "expected a port from 0 to 65535, got"
+        self.assertEqual(
+            lines,
+            [f'1:56: $.hosts[0].port_base: {wrong} "9000"', f"2:45: $.hosts[1].port_base: {wrong} 70000"],
+        )
+
+    def test_unsound_names(self) -> None:
+        """A host whose name is refused is not taken for one called by its place."""
+        lines = refusals(
+            '{"hosts": [{"name": "host1", "model": "m", "devices": [0]},\n'
+            '{"name": "a/b", "model": "m", "devices": [1]}]}'
+        )
+        self.assertEqual([line.split(" ")[1] for line in lines], ["$.hosts[1].name:"])

@@ -11,6 +11,8 @@ from .shape import MAX_PORT, Report
 
 #: Keys that mean nothing on the router's own machine.
 SSH_ONLY = ("identity_file", "known_hosts", "ssh_config", "ssh_client")
+#: Keys that mean nothing when the whole command is given.
+DEFAULT_COMMAND_ONLY = ("python", "serve_args")
 #: Keys that mean nothing without TLS.
 HTTPS_ONLY = ("ca_file", "client_cert")
 
@@ -38,6 +40,9 @@ def _check_host(host: HostConfig, path: Path, report: Report) -> None:
     for key in SSH_ONLY:
         if host.ssh is None and getattr(host, key) is not None:
             report.add((*path, key), 'expected this key only beside "ssh"', at_key=True)
+    for key in DEFAULT_COMMAND_ONLY:
+        if host.command and getattr(host, key):
+            report.add((*path, key), 'expected this key only without "command"', at_key=True)
     if host.ssh_client == "conch" and host.ssh_config is not None:
         report.add((*path, "ssh_config"), 'expected this key only with "ssh_client": "openssh"', at_key=True)
     for i, part in enumerate(host.command):
@@ -64,14 +69,9 @@ def _check_host(host: HostConfig, path: Path, report: Report) -> None:
 def _check_names(table: str, names: Iterable[str], report: Report) -> None:
     first: dict[str, int] = {}
     for i, name in enumerate(names):
-        if _is_named(table, i, report) and first.setdefault(name, i) != i:
+        if first.setdefault(name, i) != i:
             other = show_path((table, first[name]))
             report.add((table, i, "name"), f"expected a name of its own, got {quote(name)} as {other} has")
-
-
-def _is_named(table: str, index: int, report: Report) -> bool:
-    """Tell whether the name is known: given and accepted, or made of accepted parts."""
-    return all(report.is_sound(table, index, key) for key in ("name", "host", "port"))
 
 
 def _check_slots(fleet: FleetConfig, report: Report) -> None:
@@ -81,8 +81,7 @@ def _check_slots(fleet: FleetConfig, report: Report) -> None:
     for i, replica in enumerate(fleet.replicas):
         if report.is_sound("replicas", i, "host") and report.is_sound("replicas", i, "port"):
             homes.setdefault((canonical(replica.host), replica.port), show_path(("replicas", i)))
-        if _is_named("replicas", i, report):
-            names.setdefault(replica.name, i)
+        names.setdefault(replica.name, i)
     for i, host in enumerate(fleet.hosts):
         mine = {}
         for name, port in _slots(host, ("hosts", i), report):

@@ -71,14 +71,11 @@ class Report:
 
     def lines(self, filename: str, marks: Marks) -> tuple[str, ...]:
         """Render the problems as ``file:line:column: path: text``, in the order of the file."""
+        placed = [(marks.find(p.path, p.at_key), show_path(p.path), p.text) for p in self.problems]
         for again in marks.repeated:
             first = f"line {again.first.line}, column {again.first.column}"
-            self.add(again.path, f"expected each key once, got it again (first at {first})")
-        repeated = {again.path: again.place for again in marks.repeated}
-        placed = [
-            (repeated.get(p.path) or marks.find(p.path, p.at_key), show_path(p.path), p.text)
-            for p in self.problems
-        ]
+            text = f"expected each key once, got it again (first at {first})"
+            placed.append((again.place, show_path(again.path), text))
         return tuple(
             f"{filename}:{place.line}:{place.column}: {path}: {text}" for place, path, text in sorted(placed)
         )
@@ -101,9 +98,7 @@ def describe(value: object) -> str:
             return repr(value) if math.isfinite(value) else "a number that is not finite"
         case list():
             return "a list" if value else "an empty list"
-        case dict():
-            return "an object" if value else "an empty object"
-    return f"a {type(value).__name__}"
+    return "an object" if value else "an empty object"
 
 
 #: Judges one value; reports what is wrong and then returns something harmless.
@@ -331,7 +326,8 @@ def read_replica(value: object, path: Path, report: Report) -> ReplicaConfig:
     needs = {"host": "a host name or IP address", "port": f"a port from 1 to {MAX_PORT}"}
     found = {"host": "", "port": 1, **_members(value, path, report, REPLICA, needs)}
     replica = ReplicaConfig(**(found | {"name": found.get("name", "")}))
-    return replica if replica.name else evolve(replica, name=replica.url.partition("://")[2])
+    made_up = replica.url.partition("://")[2]
+    return evolve(replica, name=replica.name or _name(made_up, path, report, "host", "port"))
 
 
 def read_host(value: object, path: Path, report: Report) -> HostConfig:
@@ -340,7 +336,13 @@ def read_host(value: object, path: Path, report: Report) -> HostConfig:
     if not (isinstance(value, dict) and value.get("command")):
         needs["model"] = 'the path of a model (only "command" can do without)'
     found = {"devices": (), **_members(value, path, report, HOST, needs)}
-    return HostConfig(**(found | {"name": found.get("name") or f"host{path[-1]}"}))
+    return HostConfig(**(found | {"name": found.get("name") or _name(f"host{path[-1]}", path, report)}))
+
+
+def _name(made_up: str, path: Path, report: Report, *parts: str) -> str:
+    """Name a record that gives no name, or one that was refused: then nothing else may seem to share it."""
+    is_sound = all(report.is_sound(*path, key) for key in ("name", *parts))
+    return made_up if is_sound else show_path(path)
 
 
 def _entries(value: object, path: Path, report: Report) -> list[object]:
