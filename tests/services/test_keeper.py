@@ -193,10 +193,20 @@ class Proving(KeeperTestCase):
         self.assertEqual(self.why(), "a process holds the lock of slot d1 30 s after the stop step")
 
     def test_lock_unknown(self) -> None:
-        """A lock that cannot be looked at proves nothing."""
+        """A lock that cannot be looked at until the end proves nothing."""
         self.here.held = lambda: fail(StopUnconfirmed("cannot look at its lock"))
         self.here.stopping["i1"][0].callback(None)
-        self.assertEqual(self.why(), "cannot look at its lock")
+        self.clock.pump([PULSE] * int(GRACE / PULSE))
+        self.assertEqual(self.why(), "cannot look at its lock 30 s after the stop step")
+
+    def test_lock_unknown_for_a_moment(self) -> None:
+        """A connection that is lost for a moment after the stop does not reserve the slot."""
+        self.here.held = lambda: fail(StopUnconfirmed("no connection"))
+        self.here.stopping["i1"][0].callback(None)
+        self.clock.advance(PULSE)
+        self.here.held = lambda: succeed(False)
+        self.clock.advance(PULSE)
+        self.assertTrue(self.successResultOf(self.retired).confirmed)
 
 
 class Order(KeeperTestCase):

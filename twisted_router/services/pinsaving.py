@@ -80,12 +80,12 @@ class PinSaver(Service):
 
     def _save(self) -> Deferred[None]:
         """Save what has changed; fires when it is done and never fails."""
-        pins = tuple(self._pins)
-        # Pins lie in the order of their last use, so any use shows in the last one.
-        state = (len(pins), pins[-1].session, pins[-1].last) if pins else None
+        # Whatever happens to pins shows in their number or in the one that was used last.
+        newest = self._pins.newest()
+        state = None if newest is None else (len(self._pins), newest.session, newest.last)
         if state == self._saved:
             return succeed(None)
-        now = self._now()
+        pins, now = self._pins.copied(), self._now()
         saving = self._in_thread(lambda: self._store.save_pins(_record(pin, now) for pin in pins))
 
         def saved(_: None) -> None:

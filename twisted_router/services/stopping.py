@@ -68,11 +68,18 @@ class Stopping:
             if self._kill is not None:
                 self._kill.cancel()
         until = self._now() + self._grace
-        slot = order.slot
-        while left := await remains(self._knock, slot.address, slot.port, self._launcher, slot):
+        while (left := await self._left()) is not None:
             if self._now() >= until:
                 raise StopUnconfirmed(f"{left} {self._grace:g} s after the stop step")
             await deferLater(self._clock, PULSE)
+
+    async def _left(self) -> str | None:
+        """A host that cannot be asked for a moment is asked again, like one where something is left."""
+        slot = self._order.slot
+        try:
+            return await remains(self._knock, slot.address, slot.port, self._launcher, slot)
+        except StopUnconfirmed as error:
+            return error.message
 
     def _not_killed(self, failure: Failure) -> None:
         """The first stop step is still under way and has the last word."""
