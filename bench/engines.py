@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.processes import Children, Unavailable, free_port, tree
+from bench.processes import ROOT, Children, Unavailable, free_port, tree
 
-ROOT = Path(__file__).parent
-PEERS = ROOT / ".peers"
+PEERS = ROOT / "bench" / ".peers"
 OURS = Path(sys.executable).parent / "pypto-serving-router"
 APT = "apt-get install -y --no-install-recommends"
 
@@ -152,7 +151,7 @@ def environment(requirement: str) -> Path:
     place = PEERS / requirement.replace("==", "-")
     python = place / "bin" / "python"
     if not (place / "complete").exists():
-        print(f"installing {requirement} into {place.relative_to(ROOT.parent)}", flush=True)
+        print(f"installing {requirement} into {place.relative_to(ROOT)}", flush=True)
         try:
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
             pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]

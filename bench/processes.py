@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).parent.parent
 PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -22,8 +23,9 @@ class Unavailable(Exception):
 class Children:
     """The processes of one run. :meth:`end` stops them by pid, newest first, whatever happened."""
 
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, logs: Path, grace: float) -> None:
         self._logs = logs
+        self._grace = grace
         self._running: list[subprocess.Popen[str]] = []
 
     def start(self, name: str, argv: list[str]) -> subprocess.Popen[str]:
@@ -37,22 +39,25 @@ class Children:
                 stdout=subprocess.PIPE if name.startswith("stub") else log,
                 stderr=log,
                 text=True,
+                cwd=ROOT,
             )
         self._running.append(process)
         return process
 
     def end(self) -> None:
-        """SIGTERM, five seconds, SIGKILL; then the same for descendants that stayed behind."""
+        """SIGTERM, the grace, SIGKILL; then the same for descendants that stayed behind."""
         for process in reversed(self._running):
-            family = tree(process.pid)[1:]
+            family = {pid: born(pid) for pid in tree(process.pid)[1:]}
             process.terminate()
             try:
-                process.wait(5)
+                process.wait(self._grace)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            for pid in family:
-                with contextlib.suppress(ProcessLookupError):
+            if process.stdout is not None:
+                process.stdout.close()
+            for pid, since in family.items():
+                if since is not None and born(pid) == since:
                     os.kill(pid, signal.SIGKILL)
         self._running.clear()
 
@@ -62,21 +67,34 @@ def _leave(number: int, frame: object) -> None:
 
 
 @contextlib.contextmanager
-def children(logs: Path) -> Iterator[Children]:
-    """A :class:`Children` that is ended on the way out; SIGTERM counts as a way out."""
+def children(logs: Path, grace: float = 5) -> Iterator[Children]:
+    """A :class:`Children` that is ended on the way out; SIGTERM counts as a way out.
+
+    :param grace: seconds between SIGTERM and SIGKILL.
+    """
     logs.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, _leave)
-    family = Children(logs)
+    before = signal.signal(signal.SIGTERM, _leave)
+    family = Children(logs, grace)
     try:
         yield family
     finally:
         family.end()
+        signal.signal(signal.SIGTERM, before)
 
 
 def parse_stat(text: str) -> tuple[int, int]:
     """``/proc/PID/stat`` -> (pid, parent's pid). The name between may hold blanks and parentheses."""
     pid = int(text[: text.index(" ")])
     return pid, int(text[text.rindex(")") + 1 :].split()[1])
+
+
+def born(pid: int) -> str | None:
+    """When *pid* started (clock ticks), to tell it from a later process of that number; None if gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return text[text.rindex(")") + 1 :].split()[19]
 
 
 def tree(root: int) -> list[int]:

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-OUT = Path(__file__).parent / "out"
+from bench.processes import ROOT
+
+OUT = ROOT / "bench" / "out"
 
 
 def facts() -> dict[str, Any]:

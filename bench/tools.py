@@ -8,14 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from bench.processes import Children, Unavailable
+from bench.processes import ROOT, Children, Unavailable
 
-ROOT = Path(__file__).parent
-NATIVE = ROOT / "native"
-BIN = ROOT / "bin"
+NATIVE = ROOT / "bench" / "native"
+BIN = ROOT / "bench" / "bin"
 
 
 def command(name: str, *, native: bool = True) -> list[str]:
@@ -54,6 +52,6 @@ def run_load(
     if pids:
         argv += ["--watch", ",".join(map(str, pids))]
     bound = sum(float(str(flags.get(key, 0))) for key in ("seconds", "warmup", "drain")) + 40
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=bound, check=True)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=bound, check=True, cwd=ROOT)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
