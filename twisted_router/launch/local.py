@@ -38,8 +38,9 @@ LOCK_FD = 3
 #: Seconds between looks at what is left of an instance that was told to stop.
 _PULSE = 0.1
 
-#: Seconds after SIGKILL within which the processes have to be gone and the lock free.
+#: Seconds after SIGKILL within which the processes have to be gone, and then the lock free.
 _AFTER_KILL = 10.0
+_LOCK_PATIENCE = 2.0
 
 #: Seconds a ``stop_command`` may take.
 STOP_COMMAND_TIMEOUT = 120.0
@@ -223,14 +224,18 @@ class LocalLauncher:
     async def _make_sure(self, slot: Slot, left: Callable[[], Awaitable[list[proc.Process]]]) -> None:
         """Kill what is left, and hold on until nothing is and the lock is free."""
         until = monotonic() + _AFTER_KILL
-        while (alive := await left()) or await self.is_held(slot):
+        while alive := await left():
             for process in alive:
                 proc.send(process, signal.SIGKILL)
             if monotonic() >= until:
                 pids = ", ".join(str(process.pid) for process in alive)
+                raise StopUnconfirmed(f"slot {slot.name}: processes {pids} outlive SIGKILL")
+            await deferLater(self._reactor, _PULSE)
+        until = monotonic() + _LOCK_PATIENCE
+        while await self.is_held(slot):
+            if monotonic() >= until:
                 lock = self._command(slot, "").lock_path
-                fact = f"processes {pids} outlive SIGKILL" if alive else f"somebody still holds {lock}"
-                raise StopUnconfirmed(f"slot {slot.name}: {fact}")
+                raise StopUnconfirmed(f"slot {slot.name}: somebody else holds its lock {lock}")
             await deferLater(self._reactor, _PULSE)
 
     async def _run_stop_command(self, slot: Slot, command: ReplicaCommand) -> None:

@@ -178,7 +178,7 @@ main() {
             1) break ;;
             2) say failed "its lock $lock cannot be looked at"; return ;;
         esac
-        passed 10 && { say failed "somebody still holds $lock"; return; }
+        passed 3 && { say failed "somebody else holds its lock $lock"; return; }
         nap
     done
     say stopped
