@@ -19,6 +19,7 @@ LINE_LIMIT = 16 * 1024
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([^\x00\r\n]*))?\Z").match
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*?)[ \t]*\Z").match
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}\Z").match
+_LINE_END = re.compile(rb"[\x00\r\n]").search
 _FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")
 
 
@@ -213,7 +214,9 @@ class ChunkedBody:
     def _size(self, data: bytes, at: int, line_end: int) -> int:
         digits = data[at:line_end]
         if b";" in digits:
-            digits = digits[: digits.index(b";")]
+            digits, _, extension = digits.partition(b";")
+            if _LINE_END(extension):
+                raise BadResponse("a chunk's extension holds half a line end")
         digits = digits.rstrip(b" \t")
         if not _SIZE(digits):
             raise BadResponse("a chunk's size is not a hexadecimal number")
