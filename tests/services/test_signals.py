@@ -16,6 +16,7 @@ class Reactor:
     def __init__(self) -> None:
         self.calls: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         self.starting: list[Callable[..., object]] = []
+        self.triggers: list[tuple[str, str, Callable[..., object]]] = []
         self.stops = 0
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
@@ -23,6 +24,10 @@ class Reactor:
 
     def callWhenRunning(self, callable: Callable[..., object], *args: object) -> object:
         self.starting.append(callable)
+        return None
+
+    def addSystemEventTrigger(self, phase: str, event: str, callable: Callable[..., object], /) -> object:
+        self.triggers.append((phase, event, callable))
         return None
 
     def stop(self) -> None:
@@ -104,3 +109,11 @@ class Installing(SignalsTestCase):
         claim()
         self.send(signal.SIGTERM)
         self.assertEqual(self.reactor.stops, 1)
+
+    def test_after_the_end(self) -> None:
+        """When all is stopped a late signal changes nothing, the exit code included."""
+        ((phase, event, ignore),) = self.reactor.triggers
+        self.assertEqual((phase, event), ("after", "shutdown"))
+        ignore()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            self.assertEqual(signal.getsignal(number), signal.SIG_IGN)

@@ -33,6 +33,10 @@ class Presence(Enum):
 Knock = Callable[[str, int], Deferred[Presence]]
 
 
+class _Quiet(Factory):
+    noisy = False
+
+
 class _HangUp(Protocol):
     """Leaves as soon as somebody opens."""
 
@@ -64,7 +68,7 @@ def knocker(reactor: Any, timeout: float) -> Knock:
 
     def knock(address: str, port: int) -> Deferred[Presence]:
         endpoint = _endpoint(reactor, address, port, timeout)
-        attempt = endpoint.connect(Factory.forProtocol(_HangUp)).addTimeout(timeout, reactor)
+        attempt = endpoint.connect(_Quiet.forProtocol(_HangUp)).addTimeout(timeout, reactor)
         return attempt.addCallbacks(lambda _: Presence.PRESENT, judge)
 
     return knock

@@ -20,6 +20,9 @@ class SignalReactor(Protocol):
     def callWhenRunning(self, callable: Callable[..., object], *args: object) -> object:
         """Call once the reactor runs."""
 
+    def addSystemEventTrigger(self, phase: str, event: str, callable: Callable[..., object], /) -> object:
+        """Call in a phase of an event of the reactor's life."""
+
     def stop(self) -> None:
         """Shut down: services are stopped and awaited first."""
 
@@ -50,13 +53,22 @@ class Signals:
         self._stopping = False
 
     def install(self) -> None:
-        """Handle the signals from now on; also when the reactor has started meanwhile."""
+        """Handle the signals from now on; also when the reactor has started meanwhile.
+
+        Once everything has stopped they are ignored: the interpreter takes its handlers away before it is
+        gone, and one more Ctrl-C would turn the exit code 0 into a death by signal.
+        """
         self._claim()
         self._reactor.callWhenRunning(self._claim)
+        self._reactor.addSystemEventTrigger("after", "shutdown", self._ignore)
 
     def _claim(self) -> None:
         for number in self._numbers:
             signal.signal(number, self._interrupted)
+
+    def _ignore(self) -> None:
+        for number in self._numbers:
+            signal.signal(number, signal.SIG_IGN)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         """Run between any two instructions of the program, so only pass it on to the reactor."""
