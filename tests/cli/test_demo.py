@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.client import HTTPConnectionPool
 
 from tests.programs import Watched, start
-from twisted_router.cli.demo import RequestLines, fleet_file, free_port
+from twisted_router.cli.demo import GRACE, RequestLines, fleet_file, free_port
 from twisted_router.cli.output import LossyLines
 from twisted_router.cli.render import QUESTION
 from twisted_router.config.reading import read_fleet
@@ -148,8 +148,11 @@ class DemoTests(TestCase):
         self.assertEqual((len(lines), len(names)), (2, 1))
         closed = await self.connections(sims)
         directory = re.findall(r"fleet file (\S+)/fleet.json", watched.out.decode())[0]
+        asked = reactor.seconds()
         watched.signal("INT")
         self.assertEqual(await watched.ended, 0)
+        # Told to end, not left until they are killed.
+        self.assertLess(reactor.seconds() - asked, GRACE)
         for connection in closed:
             await connection
         self.assertFalse(os.path.exists(directory))

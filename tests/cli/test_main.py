@@ -83,8 +83,13 @@ class ServeTests(TestCase):
         self.assertFalse(os.path.exists("twistd.pid"))
 
     async def test_closed_descriptors(self) -> None:
-        """Closed standard descriptors keep it neither from starting nor from an orderly end."""
-        code = f"import os, signal; [os.close(fd) for fd in (0, 1, 2)]; {SERVE_SOON}"
+        """It runs with standard descriptors closed, and no socket or pipe of its own takes their numbers."""
+        run = SERVE_SOON.replace("sys.exit(serve())", "code = serve()")
+        link = "os.readlink(f'/proc/self/fd/{fd}') == os.devnull"
+        code = (
+            f"import os; [os.close(fd) for fd in (0, 1, 2)]; {run}; "
+            f"sys.exit(code if all([{link} for fd in (0, 1, 2)]) else 3)"
+        )
         watched = start(self, "-c", code, "--replicas", self.file, "--host", "127.0.0.1", "--port", "0")
         self.assertEqual(await watched.ended, 0)
 
