@@ -190,6 +190,10 @@ class StateFileError(Exception):
     """The state file cannot be read, locked or written; the text says which, why and what to do."""
 
 
+class StateFileBusy(StateFileError):
+    """Another router has the state file."""
+
+
 class ConfigError(Exception):
     """A configuration file that cannot be used, with every problem found in it.
 

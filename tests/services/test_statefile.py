@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 
 from twisted_router.core.records import FleetRecord, LaunchTime, PinRecord, Reservation, SlotRecord
 from twisted_router.core.slots import Handle
-from twisted_router.errors import StateFileError
+from twisted_router.errors import StateFileBusy, StateFileError
 from twisted_router.interfaces import IStateStore
 from twisted_router.services.statefile import NoStateFile, StateFile
 
@@ -220,7 +220,7 @@ class Locking(StateFileTestCase):
     def test_second_router(self) -> None:
         """A second router is kept out and told the file and the other's pid."""
         self.locked()
-        error = self.assertRaises(StateFileError, self.open().lock)
+        error = self.assertRaises(StateFileBusy, self.open().lock)
         self.assertIn(self.store.path, str(error))
         self.assertIn(f"pid {os.getpid()}", str(error))
 
@@ -228,7 +228,7 @@ class Locking(StateFileTestCase):
         """Where the other's pid is not to be had, the file is named all the same."""
         self.locked()
         os.truncate(self.store.lock_path, 0)
-        error = self.assertRaises(StateFileError, self.open().lock)
+        error = self.assertRaises(StateFileBusy, self.open().lock)
         self.assertIn("in use by another router. Stop", str(error))
 
     def test_again(self) -> None:

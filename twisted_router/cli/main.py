@@ -25,7 +25,7 @@ from twisted_router import __version__
 from twisted_router.cli.complaint import complaint
 from twisted_router.cli.demo import Demo, DemoOptions
 from twisted_router.cli.output import LossyLines, claim_standard_descriptors
-from twisted_router.errors import StateFileError
+from twisted_router.errors import StateFileBusy, StateFileError
 
 SERVE = "pypto-serving-router"
 MAIN = "pypto-router"
@@ -137,7 +137,7 @@ def _run_router(program: str, options: usage.Options) -> int:
         return EX_UNAVAILABLE
     except StateFileError as problem:
         _say_error(program, str(problem))
-        return EX_UNAVAILABLE
+        return EX_UNAVAILABLE if isinstance(problem, StateFileBusy) else EX_VALUE
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()

@@ -183,13 +183,13 @@ class RouterService(MultiService):
         """Wait for requests under way, until ``drain_timeout`` or hastened; cut those that are left."""
         draining = self._draining = self._traffic.drained()
         if len(self._traffic):
-            self._log.info("waiting for {count} requests under way", count=len(self._traffic))
+            self._log.info("waiting for requests under way: {count}", count=len(self._traffic))
         draining.addTimeout(self._drain_timeout, self._clock)
         return draining.addErrback(self._cut).addBoth(self._drained)
 
     def _cut(self, failure: Failure) -> None:
         failure.trap(TimeoutError, CancelledError)
-        self._log.warn("cut {count} requests that had not ended", count=self._traffic.cut())
+        self._log.warn("cut requests that had not ended: {count}", count=self._traffic.cut())
 
     def _drained(self, result: Failure | None) -> Failure | None:
         self._draining = None

@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from ..core.records import FleetRecord, LaunchTime, PinRecord, Reservation, SlotRecord
 from ..core.slots import Handle
-from ..errors import StateFileError
+from ..errors import StateFileBusy, StateFileError
 from ..interfaces import IStateStore
 
 PROGRAM = "pypto-router"
@@ -111,7 +111,7 @@ class StateFile:
                     " Put it on a file system that supports flock"
                 ) from error
             who = "another router" if other is None else f"another router (pid {other})"
-            raise StateFileError(
+            raise StateFileBusy(
                 f"state file {self.path} is in use by {who}."
                 " Stop that one first, or give this one a --state-file of its own"
             ) from error
