@@ -74,7 +74,7 @@ class Closing(Protocol):
 class ProcessTests(TestCase):
     """Real processes on loopback."""
 
-    timeout = 20
+    timeout = 60
 
     def start(self, *flags: str) -> Watched:
         return start(self, "-m", "twisted_router.sim", "--port", "0", *flags)
