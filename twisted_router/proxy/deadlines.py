@@ -42,13 +42,19 @@ class Deadlines:
         self._timer = None
 
     def _wake(self) -> None:
-        self._timer = None
+        # The timer that has just run stays in its place, so that arming within a call makes no second one.
         now = self._clock.seconds()
-        while self._due:
-            expired, due = next(iter(self._due.items()))
-            if due > now:
-                if self._timer is None:
-                    self._timer = self._clock.callLater(due - now, self._wake)
-                return
-            del self._due[expired]
-            expired()
+        try:
+            while self._due:
+                expired, due = next(iter(self._due.items()))
+                if due > now:
+                    break
+                del self._due[expired]
+                expired()
+        finally:
+            # Also when a call raised: those behind it keep their time.
+            if self._timer is None or not self._timer.active():
+                left = next(iter(self._due.values()), None)
+                self._timer = (
+                    None if left is None else self._clock.callLater(max(0.0, left - now), self._wake)
+                )
