@@ -291,7 +291,8 @@ static void print_series(const char *name, struct series *s) {
 }
 
 static int options(int argc, char **argv) {
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc) { fprintf(stderr, "load: %s wants a value; load.c begins with the flags\n", argv[i]); return 2; }
         const char *flag = argv[i], *value = argv[i + 1];
         if (!strcmp(flag, "--port")) opt.port = atoi(value);
         else if (!strcmp(flag, "--connections")) opt.connections = atoi(value);

@@ -272,7 +272,8 @@ static int turn(void) {
 
 int main(int argc, char **argv) {
     int ports = 1, port = 0;
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc) { fprintf(stderr, "usage: stub [--ports N] [--port P] [--reply BYTES]\n"); return 2; }
         if (!strcmp(argv[i], "--ports")) ports = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "--port")) port = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "--reply")) reply_bytes = strtoul(argv[i + 1], NULL, 10);
