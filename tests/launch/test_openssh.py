@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import tempfile
 
-from attrs import evolve
 from twisted.internet import reactor
 
+from twisted_router.config.model import HostConfig
+from twisted_router.interfaces import ILauncher
 from twisted_router.launch.openssh import OpenSSHLauncher
 
 from .contract import LauncherContract
-from .places import RealPlace
 from .processes import ProcessContract
-from .sshd import Sshd
+from .ssh_contract import SshContract
 
 
-class OpenSSHLauncherTests(LauncherContract, ProcessContract):
-    """The contract, over ssh."""
+class OpenSSHLauncherTests(SshContract, LauncherContract, ProcessContract):
+    """The whole contract, over the system's ssh."""
 
-    place: RealPlace
-
-    async def setUp(self) -> None:
-        self.sshd = Sshd(reactor, self.mktemp())
-        await self.sshd.start()
-        self.addCleanup(self.sshd.stop)
-        self.place = RealPlace(
-            self, reactor, lambda host: OpenSSHLauncher(host, reactor, tempfile.mkdtemp(prefix="t-"))
-        )
-        self.place.host = evolve(
-            self.place.host,
-            ssh=self.sshd.destination,
-            identity_file=self.sshd.identity,
-            known_hosts=self.sshd.known_hosts,
-        )
+    def ssh_launcher(self, host: HostConfig) -> ILauncher:
+        launcher: ILauncher = OpenSSHLauncher(host, reactor, tempfile.mkdtemp(prefix="pypto-test-"))
+        return launcher
 
 
-del LauncherContract, ProcessContract
+del LauncherContract, ProcessContract, SshContract

@@ -165,6 +165,12 @@ class _Transport(SSHClientTransport):
         self._login = KeyLogin(user, self.connection, keys)
         self._known = known
         self._why: str | None = None
+        self._clock = reactor
+        self._silence: Any = None
+
+    def connectionMade(self) -> None:
+        self._silence = self._clock.callLater(CONNECT_TIMEOUT, self._no_greeting)
+        super().connectionMade()
 
     def verifyHostKey(self, hostKey: bytes, fingerprint: bytes) -> Deferred[bool]:
         verdict = self._known.judge(hostKey)
@@ -188,12 +194,19 @@ class _Transport(SSHClientTransport):
         many = "authentication failures" in text
         self._why = self._why or (sentences.KEY_REFUSED if many else f"its ssh server hangs up: {text}")
 
+    def _no_greeting(self) -> None:
+        if not self.gotVersion:
+            self._why = sentences.SILENT
+            self._abort()
+
     def _abort(self) -> None:
         transport: Any = self.transport
         transport.abortConnection()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         self.lost = True
+        if self._silence.active():
+            self._silence.cancel()
         super().connectionLost(reason)
         self._login.close()
         if not self.ready.called:
@@ -257,7 +270,7 @@ class ConchLauncher(RemoteLauncher):
         try:
             await transport.ready.addTimeout(LOGIN_TIMEOUT, self._clock)
         except TimeoutError as error:
-            raise NotConnected(f"it is reached, but lets nobody in within {LOGIN_TIMEOUT:g} s") from error
+            raise NotConnected(f"{sentences.SILENT}: no login within {LOGIN_TIMEOUT:g} s") from error
         self._transport = transport
         return transport
 

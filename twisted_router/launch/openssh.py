@@ -33,6 +33,7 @@ _BEFORE = (
     (r"Permission denied \(|Too many authentication failures", sentences.KEY_REFUSED),
     (r"Could not resolve hostname .*", "its name cannot be resolved"),
     (r"connect to host .*?: (.*)", sentences.UNREACHABLE),
+    (r"timed out during banner exchange", sentences.SILENT),
     (r"(?:kex_exchange_identification|banner exchange): (.*)", "its ssh server hangs up"),
     (r"Unable to negotiate with .*?: (.*)", "it has no algorithm in common with us"),
     (

@@ -6,6 +6,7 @@ HOST_KEY_CHANGED = "its host key is not the known one; compare it, and correct k
 HOST_KEY_UNKNOWN = "its host key is not known; compare it, and add it to known_hosts if it is right"
 KEY_REFUSED = "it refuses our key; see identity_file, and authorized_keys over there"
 UNREACHABLE = "it cannot be reached"
+SILENT = "its ssh server does not answer"
 CONNECTION_LOST = "the connection was lost"
 
 

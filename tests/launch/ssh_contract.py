@@ -1,0 +1,187 @@
+"""What both ssh clients promise of keys, hosts that are not well, and login shells of any kind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from attrs import evolve
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.protocol import Factory, Protocol
+
+from twisted_router.errors import LaunchFailed, LaunchUncertain, StopUnconfirmed
+
+from .contract import GRACE, Contract
+from .places import REPLICA, RealPlace
+from .processes import AWKWARD
+from .sshd import Sshd
+
+#: Seconds within which an operator is told what is wrong with a host.
+SOON = 5.0
+
+#: A login shell that knows one word, as an extreme of what fish and csh understand otherwise than sh.
+STRANGE_SHELL = r"""#!/bin/sh
+printf 'Welcome to node!\nNo newline at the end of this banner'
+echo 'profile: warning' >&2
+case $1 in
+    *[!a-z/\ -]*) echo "strange-shell: cannot parse: $1" >&2; exit 2 ;;
+    exec\ *) exec ${1#exec } ;;
+esac
+echo "strange-shell: unknown command: $1" >&2
+exit 2
+"""
+
+
+class SshContract(Contract):
+    """Promises about the way to another machine. A subclass makes launchers in ``ssh_launcher``."""
+
+    place: RealPlace
+
+    async def setUp(self) -> None:
+        self.sshd = Sshd(reactor, self.mktemp())
+        self.addCleanup(self.sshd.stop)
+        await self.sshd.start()
+        self.place = RealPlace(self, reactor, self.ssh_launcher)
+        self.place.host = evolve(
+            self.place.host,
+            ssh=self.sshd.destination,
+            identity_file=self.sshd.identity,
+            known_hosts=self.sshd.known_hosts,
+        )
+
+    async def fails(self, **settings: object) -> str:
+        """Launch, see it fail for certain and soon, and give the one line that tells why."""
+        launcher = self.place.launcher_of(self.place.configured(**settings))
+        began = time.monotonic()
+        error = await self.assertFailure(launcher.launch(self.place.slot, "one"), LaunchFailed)
+        self.assertNotIsInstance(error, LaunchUncertain)
+        self.assertLess(time.monotonic() - began, SOON)
+        self.assertNotIn("\n", str(error))
+        self.assertIn(self.place.slot.name, str(error))
+        return str(error)
+
+    async def test_a_key_that_is_refused(self) -> None:
+        """One line says that the host refuses our key."""
+        self.assertIn("refuses our key", await self.fails(identity_file=self.sshd.make_key("other")))
+
+    async def test_a_host_key_that_has_changed(self) -> None:
+        """One line says that the host key is not the known one."""
+        await self.sshd.stop()
+        self.sshd.make_key("host_key")
+        await self.sshd.start()
+        self.assertIn("host key is not the known one", await self.fails())
+
+    async def test_a_host_key_that_is_not_known(self) -> None:
+        """One line says that the host key is not known; nobody is asked and nothing is written down."""
+        empty = self.sshd.write("empty", "")
+        self.assertIn("host key is not known", await self.fails(known_hosts=empty))
+        self.assertEqual(os.path.getsize(empty), 0)
+
+    async def test_a_host_that_is_down(self) -> None:
+        """One line says that it cannot be reached."""
+        await self.sshd.stop()
+        self.assertIn("cannot be reached", await self.fails())
+
+    async def test_a_host_that_says_nothing(self) -> None:
+        """A host that takes the connection and stays silent is told as well, and does not hang us."""
+        silent = reactor.listenTCP(0, Factory.forProtocol(Protocol), interface="127.0.0.1")
+        self.addCleanup(silent.stopListening)
+        told = await self.fails(ssh=f"ssh://root@127.0.0.1:{silent.getHost().port}")
+        self.assertIn("does not answer", told)
+
+    async def test_an_identity_file_open_to_others(self) -> None:
+        """A private key that others can read is not used, and the line says what to do."""
+        os.chmod(self.sshd.identity, 0o644)
+        self.assertIn("chmod 600", await self.fails())
+
+    async def test_an_identity_file_that_is_missing(self) -> None:
+        """A private key that is not there is named."""
+        self.assertIn("/no/such/key", await self.fails(identity_file="/no/such/key"))
+
+    async def test_a_server_killed_during_a_launch(self) -> None:
+        """Whether the replica runs is not known then, and the launch says so within seconds."""
+        await self.sshd.stop()
+        self.sshd.force = " ".join(self.endless)
+        await self.sshd.start()
+        launcher = self.place.launcher_of(self.place.configured())
+        launch = launcher.launch(self.place.slot, "one")
+        await self.place.up()
+        await self.killed(self.assertFailure(launch, LaunchUncertain))
+
+    async def test_a_server_killed_during_a_stop(self) -> None:
+        """A stop whose end was not seen is unconfirmed, and it says so within seconds."""
+        launcher = self.place.launcher_of(self.place.configured(stop_command=self.endless))
+        handle = await launcher.launch(self.place.slot, "one")
+        await self.place.up()
+        stopped = launcher.stop(self.place.slot, "one", handle, GRACE)
+        await self.place.up()
+        await self.killed(self.assertFailure(stopped, StopUnconfirmed))
+
+    async def test_a_host_that_comes_back_is_used_again(self) -> None:
+        """A lost connection is made anew for the next step, and the replica is still known."""
+        launcher, handle = await self.started()
+        await self.sshd.stop()
+        await self.assertFailure(launcher.is_running(self.place.slot, "one", handle), StopUnconfirmed)
+        await self.sshd.start()
+        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
+
+    async def test_a_hanging_host_delays_only_itself(self) -> None:
+        """While one host says nothing, another one launches."""
+        silent = reactor.listenTCP(0, Factory.forProtocol(Protocol), interface="127.0.0.1")
+        self.addCleanup(silent.stopListening)
+        hanging = self.place.launcher_of(
+            self.place.configured(ssh=f"ssh://root@127.0.0.1:{silent.getHost().port}")
+        )
+        stuck = hanging.tail(self.place.slot, 1)
+        await self.started()
+        self.assertNoResult(stuck)
+        stuck.cancel()
+        await self.assertFailure(stuck, CancelledError)
+
+    async def test_a_login_shell_of_any_kind(self) -> None:
+        """Neither a shell that parses next to nothing nor its banners come in the way."""
+        shell = self.sshd.write("strange-shell", STRANGE_SHELL)
+        os.chmod(shell, 0o755)
+        await self.sshd.stop()
+        self.sshd.force = f'exec {shell} "$SSH_ORIGINAL_COMMAND"'
+        await self.sshd.start()
+        awkward = tuple(word for word in AWKWARD if "{" not in word)
+        launcher, handle = await self.started(*awkward)
+        await launcher.stop(self.place.slot, "one", handle, GRACE)
+        self.assertFalse(await launcher.is_held(self.place.slot))
+
+    async def test_a_login_shell_that_lets_nobody_in(self) -> None:
+        """An account without a shell fails the launch for certain, with what it said."""
+        await self.sshd.stop()
+        self.sshd.force = "echo this account is not available; exit 1"
+        await self.sshd.start()
+        self.assertIn("this account is not available", await self.fails())
+
+    async def test_the_default_log_directory_is_in_the_home_directory(self) -> None:
+        """Without log_dir output goes under ~ over there, and the handle has the whole path."""
+        home = os.path.join(self.place.directory, "home of it")
+        os.makedirs(home)
+        await self.sshd.stop()
+        self.sshd.force = f"export HOME='{home}'; eval \"$SSH_ORIGINAL_COMMAND\""
+        await self.sshd.start()
+        launcher = self.place.launcher_of(self.place.configured(log_dir=None))
+        handle = await launcher.launch(self.place.slot, "one")
+        await self.place.up()
+        self.assertEqual(handle.log_path, f"{home}/.local/state/pypto-router/logs/here-d4.log")
+        self.assertEqual(await launcher.tail(self.place.slot, 1), "hello")
+
+    @property
+    def endless(self) -> tuple[str, ...]:
+        """A command that phones home and never ends by itself."""
+        return (sys.executable, REPLICA, "--deaf", "--home", str(self.place.home.port))
+
+    async def killed(self, failure: Deferred[object]) -> None:
+        """Kill the server and its sessions; what was under way has to fail soon, in one line."""
+        began = time.monotonic()
+        await self.sshd.stop()
+        error = await failure
+        self.assertLess(time.monotonic() - began, SOON)
+        self.assertIn("connection was lost", str(error))
+        self.assertNotIn("\n", str(error))
