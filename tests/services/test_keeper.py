@@ -5,7 +5,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from tests.services.fakes import GRACE, KeeperTestCase, handle_of
 from twisted_router.core.effects import ConnectRefused, Grow, ProbeAnswered, ProbeSilent, Silence
 from twisted_router.errors import LaunchFailed, LaunchUncertain, ShuttingDown, StopUnconfirmed
-from twisted_router.services.keeper import CLOSE_TIMEOUT
+from twisted_router.services.keeper import CLOSE_TIMEOUT, SAVE_AGAIN
 from twisted_router.services.presence import Presence
 from twisted_router.services.stopping import PULSE
 
@@ -40,6 +40,20 @@ class Launching(KeeperTestCase):
         self.store.full = None
         self.keeper.apply(Grow("d1"))
         self.assertEqual(self.here.did("launch"), [("launch", "d1", "i2")])
+
+    def test_saved_late(self) -> None:
+        """What could not be saved is saved as soon as there is room, without anything else happening."""
+        self.keeper.apply(Grow("d1"))
+        self.store.full = "full"
+        self.successResultOf(self.admin.retire("d1"))
+        self.clock.advance(SAVE_AGAIN)
+        self.assertEqual([slot.slot for slot in self.store.saved[-1].slots], ["d1"])
+        self.store.full = None
+        self.clock.advance(SAVE_AGAIN)
+        self.assertEqual(self.store.saved[-1].slots, ())
+        count = len(self.store.saved)
+        self.clock.advance(SAVE_AGAIN * 3)
+        self.assertEqual(len(self.store.saved), count)
 
     def test_certain_failure(self) -> None:
         """A launcher that left nothing behind frees the slot; its reason and the last lines are kept."""
@@ -363,8 +377,10 @@ class Ending(KeeperTestCase):
     def test_close_full_disk(self) -> None:
         """A state that cannot be saved does not keep the rest from being let go."""
         self.store.full = "full"
+        self.keeper.apply(Grow("far-d1"))
         self.successResultOf(self.keeper.close())
         self.assertEqual(self.here.did("close"), [("close",)])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_close_hanging(self) -> None:
         """Neither a launcher that hangs nor anything under way keeps the end for more than its bound."""

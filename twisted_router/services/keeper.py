@@ -43,11 +43,15 @@ from ..errors import StopUnconfirmed as NotStopped
 from ..interfaces import ILauncher, IStateStore
 from .presence import Knock
 from .stopping import Stopping
+from .waiters import Waiters
 
 T = TypeVar("T")
 
 #: Lines of a replica's log that are kept with a failed launch or a lost replica.
 TAIL_LINES = 20
+
+#: Seconds after which a state file that could not be written is tried again.
+SAVE_AGAIN = 5.0
 
 #: Seconds for which what is still under way is awaited at the end; each is bounded by its launcher anyway.
 CLOSE_TIMEOUT = 5.0
@@ -104,13 +108,14 @@ class Keeper:
         self._batches: deque[Effects] = deque()
         self._performing = False
         self._timer: IDelayedCall | None = None
+        self._retry: IDelayedCall | None = None
         self._closed = False
         self._held: set[Deferred[Any]] = set()
         self._launches: dict[str, Deferred[Any]] = {}
         self._stops: dict[str, tuple[Stopping, Deferred[Any]]] = {}
         self._watches: dict[str, Deferred[str]] = {}
-        self._growing: dict[str, list[Deferred[Launch]]] = {}
-        self._retiring: dict[str, list[Deferred[Retired]]] = {}
+        self._growing: Waiters[Launch] = Waiters()
+        self._retiring: Waiters[Retired] = Waiters()
         fleet.wake = self._wake
 
     # Events in, effects out
@@ -173,12 +178,21 @@ class Keeper:
                     self._log.warn("replica {name} is out of rotation: {why}", name=name, why=why)
 
     def _save(self) -> str | None:
-        """Write the state file; return why that failed, None when it is on the disk."""
+        """Write the state file; return why that failed, None when it is on the disk.
+
+        A failed write is tried again until one succeeds, or the file would still name what is long gone.
+        """
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
         try:
             self._store.save(self._fleet.record(self._now()))
         except StateFileError as error:
-            self._log.error("{why}", why=error)
+            if self._retry is None:
+                self._log.error("{why}", why=error)
+            if not self._closed:
+                self._retry = self._clock.callLater(SAVE_AGAIN, self._save)
             return str(error)
+        self._retry = None
         return None
 
     # Time
@@ -226,11 +240,11 @@ class Keeper:
     def _settle_launch(self, order: Launch, event: Launched | LaunchFailed) -> None:
         """Apply how a launch went, then tell those who asked for it."""
         self.apply(event)
-        for waiter in self._growing.pop(order.instance, ()):
-            if isinstance(event, Launched):
-                waiter.callback(order)
-            else:
-                waiter.errback(CannotLaunch("\n".join(filter(None, (event.reason, event.tail)))))
+        if isinstance(event, Launched):
+            self._growing.tell(order.instance, order)
+        else:
+            told = "\n".join(filter(None, (event.reason, event.tail)))
+            self._growing.fail(order.instance, CannotLaunch(told))
 
     def _watch(self, order: Watch) -> None:
         instance = order.handle.instance
@@ -289,8 +303,7 @@ class Keeper:
         watching = self._watches.pop(effect.instance, None)
         if watching is not None:
             watching.cancel()
-        for waiter in self._retiring.pop(effect.instance, ()):
-            waiter.callback(effect)
+        self._retiring.tell(effect.instance, effect)
 
     # Waiting
 
@@ -299,14 +312,14 @@ class Keeper:
 
         Fails with ``ShuttingDown`` when the router does not wait for it any longer. Cancelling stops nothing.
         """
-        return _join(self._growing, instance)
+        return self._growing.join(instance)
 
     def retirement_of(self, instance: str) -> Deferred[Retired]:
         """Fire when this instance is over, ``confirmed`` or not; everybody shares the one retirement.
 
         Fails with ``ShuttingDown`` when the router does not wait for it any longer. Cancelling stops nothing.
         """
-        return _join(self._retiring, instance)
+        return self._retiring.join(instance)
 
     # The end
 
@@ -341,10 +354,8 @@ class Keeper:
     def _dismiss(self) -> None:
         """Tell those who wait for a retirement or a launch that it will not be awaited."""
         error = ShuttingDown("the router is shutting down and does not wait any longer")
-        for waiting in (self._retiring, self._growing):
-            for instance in tuple(waiting):
-                for waiter in waiting.pop(instance):
-                    waiter.errback(error)
+        self._retiring.dismiss(error)
+        self._growing.dismiss(error)
 
     def close(self) -> Deferred[None]:
         """Save the state and let go of the launchers; nothing is performed afterwards. Never fails."""
@@ -366,18 +377,6 @@ class Keeper:
 
     def _not_closed(self, failure: Failure, name: str) -> None:
         self._log.failure("letting go of host {host} failed", failure, host=name)
-
-
-def _join(waiting: dict[str, list[Deferred[T]]], instance: str) -> Deferred[T]:
-    """Make one more waiter; cancelling it takes only itself away."""
-
-    def leave(waiter: Deferred[T]) -> None:
-        if waiter in waiting.get(instance, ()):
-            waiting[instance].remove(waiter)
-
-    waiter: Deferred[T] = Deferred(leave)
-    waiting.setdefault(instance, []).append(waiter)
-    return waiter
 
 
 def _follow(deferred: Deferred[Any]) -> Deferred[None]:
