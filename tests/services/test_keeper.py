@@ -250,6 +250,19 @@ class Order(KeeperTestCase):
         self.clock.advance(0)
         self.assertTrue(self.successResultOf(retired).confirmed)
 
+    def test_drained_unseen(self) -> None:
+        """Whatever happens between the end of a last request and the next turn does not put it off."""
+        self.keeper.apply(Grow("d1"))
+        self.keeper.apply(ProbeAnswered("i1", 200))
+        for _ in range(2):
+            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
+        lease = self.fleet.lease(self.fleet.pick("s", True, 0.0), self.clock.seconds)
+        retired = self.admin.retire("d1")
+        lease.release()
+        self.keeper.apply(ProbeAnswered("static", 200))
+        self.clock.advance(0)
+        self.assertTrue(self.successResultOf(retired).confirmed)
+
     def test_drain_timeout(self) -> None:
         """A request that does not end keeps its replica for the drain timeout and no longer."""
         self.keeper.apply(Grow("d1"))

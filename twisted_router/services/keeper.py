@@ -108,6 +108,7 @@ class Keeper:
         self._batches: deque[Effects] = deque()
         self._performing = False
         self._timer: IDelayedCall | None = None
+        self._woken = False
         self._retry: IDelayedCall | None = None
         self._closed = False
         self._held: set[Deferred[Any]] = set()
@@ -201,20 +202,23 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._closed:
+            return
         deadline = self._fleet.next_deadline()
-        if deadline is not None and not self._closed:
+        if self._woken:
+            self._timer = self._clock.callLater(0, self._tick)
+        elif deadline is not None:
             self._timer = self._clock.callLater(max(_BREATH, deadline - self._now()), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
+        self._woken = False
         self.apply(Tick())
 
     def _wake(self) -> None:
         """A lease was given back deep inside the data path: come in the reactor's next turn."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._closed:
-            self._timer = self._clock.callLater(0, self._tick)
+        self._woken = True
+        self._set_timer()
 
     # Launching
 
