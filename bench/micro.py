@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import cProfile
+import pstats
 import re
 import secrets
 import socket
@@ -16,7 +18,6 @@ import treq.client
 from klein import Klein
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
 from twisted.web.http import _ChunkedTransferDecoder
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
@@ -24,6 +25,7 @@ from twisted.web.resource import IResource, Resource
 from twisted.web.server import Request, Site
 from zope.interface import implementer
 
+from bench.inmemory import DataPath, Silent
 from bench.report import keep
 from bench.tables import render
 from twisted_router.config.model import SESSION_SOURCES
@@ -58,21 +60,6 @@ class Row:
     name: str
     make: Callable[[], Call]
     over: str | None = None
-
-
-class Silent(StringTransport):
-    """A transport that keeps nothing of what is written to it."""
-
-    def write(self, data: bytes) -> None:
-        """Count only."""
-        self.written = getattr(self, "written", 0) + len(data)
-
-    def writeSequence(self, data: Any) -> None:
-        """Count only."""
-        self.write(b"".join(data))
-
-    def setTcpNoDelay(self, enabled: bool) -> None:
-        """Nothing to delay."""
 
 
 class NullLeaf(Resource):
@@ -206,6 +193,36 @@ def upstream() -> Call:
     return exchange
 
 
+def whole_request() -> Call:
+    """A request through every layer: client's bytes in, replica's 1 KiB answer out."""
+    path = DataPath()
+
+    def one() -> None:
+        path.client.dataReceived(REQUEST)
+        path.replica_sends(REPLY)
+
+    one()
+    written = path.downstream.written
+    one()
+    assert path.downstream.written == 2 * written > 1024, "the answer did not come through"
+    return one
+
+
+def whole_chunk(chunks: int) -> Callable[[], Call]:
+    """*chunks* SSE events in one read, from the replica's connection to the client's, a stream under way."""
+
+    def make() -> Call:
+        path, data = DataPath(), CHUNK * chunks
+        path.client.dataReceived(REQUEST)
+        path.replica_sends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        written = path.downstream.written
+        path.replica_sends(data)
+        assert path.downstream.written == written + len(data), "the chunks did not come through"
+        return lambda: path.replica_sends(data)
+
+    return make
+
+
 def dechunk() -> Call:
     """Twisted's decoder, and framing again: one chunk."""
     out = Silent()
@@ -303,7 +320,10 @@ ROWS = (
     Row("request fields to the replica", request_fields, STOCK),
     Row("response head parsed, fields to the client", response_fields, STOCK),
     Row("upstream exchange: send, head, 1 KiB, end", upstream, STOCK),
+    Row("whole request through every layer", whole_request, STOCK),
     Row(DECHUNK, dechunk),
+    Row("whole path of 1 chunk", whole_chunk(1), DECHUNK),
+    Row("whole path of 16 chunks in one read", whole_chunk(16), DECHUNK),
     Row("follow 1 chunk", follow(1), DECHUNK),
     Row("follow 16 chunks in one read", follow(16), DECHUNK),
     Row(DICT, look_up),
@@ -331,9 +351,26 @@ def cost_us(call: Call, seconds: float) -> float:
         count = max(2 * count, int(count * seconds / max(took, seconds / 1000)))
 
 
+def profile(call: Call, seconds: float) -> None:
+    """Print where the time of about *seconds* of calls goes."""
+    profiler = cProfile.Profile()
+    count = max(1, int(seconds / cost_us(call, seconds) * 1e6))
+    profiler.enable()
+    for _ in range(count):
+        call()
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
 def micro(options: argparse.Namespace) -> int:
-    """Time each row, best of the rounds."""
+    """Time each row, best of the rounds; with ``--profile``, show where their time goes instead."""
     wanted = re.compile(options.only or "")
+    if options.profile:
+        for row in ROWS:
+            if wanted.search(row.name):
+                print(row.name)
+                profile(row.make(), options.seconds)
+        return 0
     best: dict[str, float] = {}
     for row in ROWS:
         if wanted.search(row.name):

@@ -88,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("--engines", default=",".join(WIRE), help="%(default)s")
     sub = add("micro", "parts of the data path in this process, no sockets", micro.micro, 3, 0.3)
     sub.add_argument("--only", metavar="REGEX", help="rows whose name matches")
+    sub.add_argument("--profile", action="store_true", help="show where the time of these rows goes instead")
     return top
 
 
