@@ -203,5 +203,7 @@ def starters(names: list[str], variants: list[str]) -> dict[str, Starter]:
         chosen[name] = STARTERS[name]
     for variant in variants:
         name, _, command = variant.partition("=")
+        if not command:
+            raise Unavailable(f"A variant is NAME=COMMAND, not {variant!r}.")
         chosen[name] = ours(shlex.split(command))
     return chosen

@@ -28,9 +28,12 @@ def wire(options: argparse.Namespace) -> int:
                 engines.append(start(family, name, replicas, OUT))
             except Unavailable as problem:
                 print(f"without {name}: {problem}", file=sys.stderr)
-                if options.command == "wire":
+                if options.command == "wire" or name == "us":
                     return 1
-        for key in options.cases.split(","):
+        keys = options.cases.split(",")
+        count = len(keys) * len(engines) * options.rounds
+        print(f"{count} measurements, about {count * (options.seconds + 1):.0f} s\n", flush=True)
+        for key in keys:
             case, seen = CASES[key], results.setdefault(key, {engine.name: [] for engine in engines})
             for turn in range(options.rounds):
                 at = turn % len(engines)
@@ -46,11 +49,7 @@ def wire(options: argparse.Namespace) -> int:
         {"rounds": options.rounds, "seconds": options.seconds, "medians": summary, "raw": results},
         options.json,
     )
-    return (
-        1
-        if any(row["errors"] for table in summary.values() for name, row in table.items() if name == "us")
-        else 0
-    )
+    return int(any(table.get("us", {}).get("errors") for table in summary.values()))
 
 
 def parser() -> argparse.ArgumentParser:

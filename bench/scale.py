@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -87,7 +88,7 @@ def measure(rows: Rows, rounds: int, seconds: float) -> dict[str, list[dict[str,
 
 def scale(options: argparse.Namespace) -> int:
     """Each part by itself; ratios are to its first row. 1 when anything went wrong on the wire."""
-    command = options.variant[0].partition("=")[2].split() if options.variant else [str(OURS)]
+    command = shlex.split(options.variant[0].partition("=")[2]) if options.variant else [str(OURS)]
     kept: dict[str, Any] = {}
     errors = 0.0
     for part in options.part or list(PARTS):
