@@ -65,8 +65,7 @@ class Pool:
         """
         connecting = cast("Deferred[Wire]", self._endpoint.connect(self._factory))
         connecting.addTimeout(self._timeout, self._clock)
-        connecting.addErrback(self._explain)
-        return connecting
+        return connecting.addCallbacks(self._admit, self._explain)
 
     def close(self) -> Deferred[None]:
         """Close every connection, busy ones too. Fires when all of them are gone."""
@@ -81,6 +80,13 @@ class Pool:
             wire.stopProducing()
         self._tell_closed()
         return gone
+
+    def _admit(self, wire: Wire) -> Wire:
+        """Let a connection live that was made before the pool was closed."""
+        if self._closed:
+            wire.abort()
+            raise ReplicaUnreachable(f"replica {self._name} is unreachable: it is being let go")
+        return wire
 
     def _tell_closed(self) -> None:
         if not self._open:
