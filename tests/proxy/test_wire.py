@@ -1,0 +1,547 @@
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.error import ConnectionLost
+from twisted.internet.protocol import ClientCreator, Factory, Protocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.web.client import ResponseDone
+from twisted.web.iweb import UNKNOWN_LENGTH
+
+from tests.proxy.fakes import Line
+from twisted_router.errors import ReplicaCut, ReplicaReset, RouterError
+from twisted_router.proxy.framing import HEAD_LIMIT
+from twisted_router.proxy.wire import Wire, WireResponse, has_unsent, writer
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: r\r\n\r\n"
+SHORT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+UNFRAMED = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+class Taker:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self.ended: RouterError | str | None = None
+
+    def body_data(self, data: bytes) -> None:
+        assert self.ended is None, "data after the end"
+        self.body += data
+
+    def body_done(self) -> None:
+        assert self.ended is None, "two ends"
+        self.ended = "done"
+
+    def body_cut(self, error: RouterError) -> None:
+        assert self.ended is None, "two ends"
+        self.ended = error
+
+
+class WireTestCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.idle: list[Wire] = []
+        self.lost: list[Wire] = []
+        self.line = Line(self.clock)
+        self.wire = Wire(self.idle.append, self.lost.append)
+        self.line.carry(self.wire)
+
+    def ask(self, method: bytes = b"GET") -> Deferred[WireResponse]:
+        return self.wire.send(method, REQUEST, b"")
+
+    def answer(self, data: bytes, *, method: bytes = b"GET") -> WireResponse:
+        asked = self.ask(method)
+        self.line.deliver(data)
+        return self.successResultOf(asked)
+
+    def take(self, response: WireResponse, *, http11: bool = True) -> Taker:
+        taker = Taker()
+        follow, _ = response.framing(http11=http11)
+        response.relay(taker, follow)
+        self.clock.advance(0)
+        return taker
+
+    def assert_reset(self, asked: Deferred[WireResponse], words: str) -> None:
+        self.assertIn(words, str(self.failureResultOf(asked, ReplicaReset).value))
+        self.clock.advance(0)
+        self.assertEqual((self.lost, self.idle), ([self.wire], []))
+
+
+class Heads(WireTestCase):
+    def test_sent(self) -> None:
+        """A request goes out as it is, its body behind it, small or large."""
+        for body in (b"", b"x", b"y" * 100_000):
+            self.setUp()
+            self.wire.send(b"POST", REQUEST, body)
+            self.assertEqual(self.line.value(), REQUEST + body)
+
+    def test_in_pieces(self) -> None:
+        """A head may come byte by byte; the response is there with its last byte, not before."""
+        asked = self.ask()
+        head = b"HTTP/1.1 201 Made\r\nA: b\r\n\r\n"
+        for byte in head[:-1]:
+            self.line.deliver(bytes((byte,)))
+            self.assertNoResult(asked)
+        self.line.deliver(head[-1:])
+        response = self.successResultOf(asked)
+        self.assertEqual((response.code, response.phrase, response.version), (201, b"Made", (b"HTTP", 1, 1)))
+        self.assertEqual(list(response.headers.getAllRawHeaders()), [(b"A", [b"b"])])
+
+    def test_interim(self) -> None:
+        """Interim answers are skipped, however many and however they are cut."""
+        interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+        for size in (1, 7, 1000):
+            self.setUp()
+            asked = self.ask()
+            data = interim + SHORT
+            for at in range(0, len(data), size):
+                self.line.deliver(data[at : at + size])
+            self.assertEqual(self.successResultOf(asked).code, 200)
+
+    def test_switched(self) -> None:
+        """101, which nobody asked for, is no answer."""
+        asked = self.ask()
+        self.line.deliver(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        self.assert_reset(asked, "switched protocols")
+
+    def test_junk(self) -> None:
+        """What cannot become a head is refused as soon as that is clear."""
+        for junk in (
+            b"x",
+            b"SSH-2.0-x\r\n",
+            b"HTTQ",
+            b"HTTP/3 200 OK\r\n\r\n",
+            b"\x16\x03\x01",
+            b"HTTP/1.1 200 OK\r\nx\r\n\r\n",
+        ):
+            self.setUp()
+            asked = self.ask()
+            self.line.deliver(junk)
+            self.assert_reset(asked, "malformed")
+            self.assertTrue(self.line.aborted)
+
+    def test_blank_lines_before(self) -> None:
+        """Blank lines before a head are forgiven."""
+        asked = self.ask()
+        self.line.deliver(b"\r\n\r\n")
+        self.line.deliver(b"\r\n" + SHORT)
+        self.assertEqual(self.successResultOf(asked).code, 200)
+
+    def test_head_limit(self) -> None:
+        """A head may be as large as the limit and not larger, whole or in pieces."""
+        start = b"HTTP/1.1 200 OK\r\nA: "
+        for size, pieces in product((HEAD_LIMIT, HEAD_LIMIT + 1), (1, 3)):
+            self.setUp()
+            asked = self.ask()
+            data = start + b"x" * (size - len(start)) + b"\r\n\r\n"
+            step = -(-len(data) // pieces)
+            for at in range(0, len(data), step):
+                self.line.deliver(data[at : at + step])
+            if size <= HEAD_LIMIT:
+                self.assertEqual(self.successResultOf(asked).code, 200)
+            else:
+                self.assert_reset(asked, "larger than")
+
+    def test_endless_head(self) -> None:
+        """A head without an end is given up at the limit."""
+        asked = self.ask()
+        self.line.deliver(b"HTTP/1.1 200 OK\r\n")
+        for _ in range(HEAD_LIMIT // 16384 + 1):
+            self.line.deliver(b"A: b\r\n" * 2731)
+        self.assert_reset(asked, "larger than")
+
+    def test_closed_before(self) -> None:
+        """A close or a reset before the head, or within it, is no answer."""
+        for part in (b"", b"HTTP/1.1 2", SHORT[:-1]):
+            for error in (None, ConnectionLost()):
+                self.setUp()
+                asked = self.ask()
+                if part:
+                    self.line.deliver(part)
+                self.line.hang_up(error)
+                self.assert_reset(asked, "before it answered")
+
+    def test_cancel(self) -> None:
+        """Giving up before the head drops the connection, so that the replica stops working."""
+        asked = self.ask()
+        asked.cancel()
+        self.assertTrue(self.line.aborted)
+        self.failureResultOf(asked, CancelledError)
+        self.clock.advance(0)
+        self.assertEqual((self.lost, self.idle), ([self.wire], []))
+
+    @given(st.binary(max_size=80))
+    def test_anything(self, data: bytes) -> None:
+        """Any bytes are an answer, no answer or not yet one; nothing else."""
+        self.setUp()
+        asked = self.ask()
+        self.line.deliver(data)
+        asked.addErrback(lambda failure: failure.trap(ReplicaReset))
+
+
+class Reuse(WireTestCase):
+    def test_again(self) -> None:
+        """After a complete answer the connection serves the next request."""
+        for number in range(3):
+            taker = self.take(self.answer(SHORT + b"ok"))
+            self.assertEqual((taker.body, taker.ended), (b"ok", "done"))
+            self.assertEqual(self.idle, [self.wire] * (number + 1))
+            self.assertTrue(self.wire.is_fresh())
+
+    def test_keep_or_close(self) -> None:
+        """Whether it does follows from version, ``Connection`` and framing."""
+        kept = {
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2": True,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive": True,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close": False,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: X-A, Close": False,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x\r\nConnection: close": False,
+            b"HTTP/1.0 200 OK\r\nContent-Length: 2": False,
+            b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive": False,
+        }
+        for head, expected in kept.items():
+            self.setUp()
+            taker = self.take(self.answer(head + b"\r\n\r\nok"))
+            self.assertEqual((taker.body, taker.ended), (b"ok", "done"))
+            self.assertEqual((bool(self.idle), self.line.aborted), (expected, not expected), head)
+
+    def test_both_framings(self) -> None:
+        """An answer with a length and chunks may be a smuggler's: its connection is not used again."""
+        both = (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+        )
+        taker = self.take(self.answer(both))
+        self.assertEqual((taker.ended, self.idle, self.line.aborted), ("done", [], True))
+
+    def test_surplus(self) -> None:
+        """Bytes behind the end of an answer make the connection unfit, with every framing."""
+        for head, method in (
+            (SHORT + b"ok", b"GET"),
+            (CHUNKED + b"2\r\nok\r\n0\r\n\r\n", b"GET"),
+            (SHORT, b"HEAD"),
+            (b"HTTP/1.1 204 No\r\n\r\n", b"GET"),
+        ):
+            self.setUp()
+            taker = self.take(self.answer(head + b"HTTP/1.1 200 OK\r\n", method=method))
+            self.assertEqual((taker.ended, self.idle, self.line.aborted), ("done", [], True), head)
+            self.assertNotIn(b"HTTP", taker.body)
+
+    def test_unsolicited(self) -> None:
+        """What comes while nobody asks is never taken for the next answer."""
+        self.take(self.answer(SHORT + b"ok"))
+        self.line.deliver(SHORT + b"no")
+        self.assertTrue(self.line.aborted)
+        self.assertFalse(self.wire.is_fresh())
+        self.clock.advance(0)
+        self.assertEqual(self.lost, [self.wire])
+
+    def test_lost_while_idle(self) -> None:
+        """A connection that is lost while idle is not fresh, and not stale either."""
+        self.take(self.answer(SHORT + b"ok"))
+        self.line.hang_up()
+        self.assertEqual((self.wire.is_fresh(), self.wire.stale, self.lost), (False, False, [self.wire]))
+
+    def test_stale(self) -> None:
+        """Lost on its second use before a byte of an answer: stale. Otherwise not."""
+        asked = self.ask()
+        self.line.hang_up()
+        self.failureResultOf(asked, ReplicaReset)
+        self.assertFalse(self.wire.stale)
+        for part, stale in ((b"", True), (b"HT", False)):
+            self.setUp()
+            self.take(self.answer(SHORT + b"ok"))
+            asked = self.ask()
+            if part:
+                self.line.deliver(part)
+            self.line.hang_up()
+            self.failureResultOf(asked, ReplicaReset)
+            self.assertEqual(self.wire.stale, stale)
+
+
+class Bodies(WireTestCase):
+    def test_paused_until_attached(self) -> None:
+        """Nothing more is read until somebody takes the body; what had come is not lost."""
+        response = self.answer(SHORT + b"o")
+        self.assertTrue(self.line.paused)
+        self.line.deliver(b"k")
+        taker = self.take(response)
+        self.assertFalse(self.line.paused)
+        self.assertEqual((taker.body, taker.ended), (b"ok", "done"))
+
+    def test_pause(self) -> None:
+        """A taker that does not keep up stops the reading, and starts it again."""
+        response = self.answer(CHUNKED)
+        taker = self.take(response)
+        response.producer.pauseProducing()
+        self.line.deliver(b"1\r\na\r\n")
+        self.assertEqual((self.line.paused, taker.body), (True, b""))
+        response.producer.resumeProducing()
+        self.clock.advance(0)
+        self.assertEqual((self.line.paused, taker.body), (False, b"1\r\na\r\n"))
+
+    def test_reading_again_after_a_pause(self) -> None:
+        """An answer that ends while paused leaves a connection that is read from again."""
+        response = self.answer(SHORT)
+        self.take(response)
+        response.producer.pauseProducing()
+        self.wire.dataReceived(b"ok")  # had been read before the pause took hold
+        self.assertEqual((self.line.paused, self.idle), (False, [self.wire]))
+
+    def test_stop(self) -> None:
+        """A taker that goes drops the connection; later calls find nothing to do."""
+        response = self.answer(CHUNKED)
+        taker = self.take(response)
+        for _ in range(2):
+            response.producer.stopProducing()
+        response.producer.pauseProducing()
+        response.producer.resumeProducing()
+        self.assertTrue(self.line.aborted)
+        self.clock.advance(0)
+        self.assertEqual((taker.ended, self.lost), (None, [self.wire]))
+
+    def test_how_a_close_ends(self) -> None:
+        """A close completes only a body that lasts until the close; a reset completes none."""
+        chunk = b"2\r\nok\r\n"
+        table = (
+            (SHORT + b"o", False, b"o"),
+            (CHUNKED + chunk, False, chunk),
+            (CHUNKED + chunk + b"0\r\n", False, chunk),
+            (UNFRAMED + b"ok", True, chunk + b"0\r\n\r\n"),
+            (UNFRAMED, True, b"0\r\n\r\n"),
+        )
+        for data, whole, body in table:
+            self.setUp()
+            taker = self.take(self.answer(data))
+            self.line.hang_up()
+            self.assertEqual(taker.ended == "done", whole, data)
+            self.assertEqual(taker.body, body)
+            self.setUp()
+            taker = self.take(self.answer(data))
+            self.line.reset()
+            self.assertIsInstance(taker.ended, ReplicaCut, data)
+            self.assertNotIn(b"0\r\n\r\n", taker.body)
+            self.assertEqual((self.lost, self.idle), ([self.wire], []))
+
+    def test_bad_chunk(self) -> None:
+        """Broken framing within a body cuts it and drops the connection, at once or later."""
+        for early in (True, False):
+            self.setUp()
+            bad = b"1\r\na\r\nzz\r\n"
+            response = self.answer(CHUNKED + (bad if early else b""))
+            taker = self.take(response)
+            if not early:
+                self.line.deliver(bad)
+            self.assertIsInstance(taker.ended, ReplicaCut)
+            self.assertIn("malformed", str(taker.ended))
+            self.assertTrue(self.line.aborted)
+            self.clock.advance(0)
+
+    def test_bodiless(self) -> None:
+        """An answer without a body is done at once."""
+        for head, method in (
+            (SHORT, b"HEAD"),
+            (b"HTTP/1.1 204 No\r\n\r\n", b"POST"),
+            (b"HTTP/1.1 304 X\r\n\r\n", b"GET"),
+        ):
+            self.setUp()
+            taker = self.take(self.answer(head, method=method))
+            self.assertEqual((taker.body, taker.ended, self.idle), (b"", "done", [self.wire]))
+
+    def test_length(self) -> None:
+        """The announced length is known as Twisted's own client tells it."""
+        self.assertEqual(self.answer(SHORT).length, 2)
+        self.setUp()
+        self.assertEqual(self.answer(CHUNKED).length, UNKNOWN_LENGTH)
+
+    def test_lost_before_attached(self) -> None:
+        """A body whose connection was lost before anybody took it is cut, or done if all had come."""
+        for data, ended in ((b"ok", "done"), (b"o", "cut")):
+            self.setUp()
+            response = self.answer(SHORT + data)
+            self.wire.connectionLost(Failure(ConnectionLost()))
+            taker = self.take(response)
+            self.assertEqual(taker.body, data)
+            self.assertEqual(taker.ended if isinstance(taker.ended, str) else "cut", ended)
+
+
+class Collector(Protocol):
+    def __init__(self) -> None:
+        self.data = b""
+        self.over: Failure | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self.over = reason
+
+
+class Delivered(WireTestCase):
+    def test_content(self) -> None:
+        """A protocol gets the bare content and the end that Twisted's own client gives."""
+        collector = Collector()
+        self.answer(CHUNKED + b"2;x\r\nok\r\n").deliverBody(collector)
+        self.line.deliver(b"0\r\n\r\n")
+        self.clock.advance(0)
+        self.line.deliver(b"")
+        assert collector.over is not None
+        self.assertEqual(collector.data, b"ok")
+        collector.over.trap(ResponseDone)
+
+    def test_cut(self) -> None:
+        """A cut body ends with the cut."""
+        collector = Collector()
+        self.answer(SHORT + b"o").deliverBody(collector)
+        self.clock.advance(0)
+        self.line.hang_up()
+        assert collector.over is not None
+        collector.over.trap(ReplicaCut)
+
+    def test_bad_framing(self) -> None:
+        """Contradicting lengths end it before it begins."""
+        collector = Collector()
+        self.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n").deliverBody(
+            collector
+        )
+        assert collector.over is not None
+        collector.over.trap(ReplicaReset)
+        self.assertTrue(self.line.aborted)
+
+    def test_given_up(self) -> None:
+        """A protocol that gives up drops the connection."""
+        collector = Collector()
+        self.answer(CHUNKED).deliverBody(collector)
+        collector.transport.abortConnection()  # type: ignore[union-attr]
+        self.assertTrue(self.line.aborted)
+
+
+class Quiet(Protocol):
+    """The far end of a real connection, which reads when it is told to."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.wanted: tuple[int, Deferred[None]] | None = None
+        self.over: Deferred[None] = Deferred()
+
+    def connectionMade(self) -> None:
+        self.factory.accepted.callback(self)  # type: ignore[union-attr]
+
+    def read(self, size: int) -> Deferred[None]:
+        self.wanted = (size, Deferred())
+        self.dataReceived(b"")
+        return self.wanted[1]
+
+    def dataReceived(self, data: bytes) -> None:
+        self.size += len(data)
+        if self.wanted is not None and self.size >= self.wanted[0]:
+            wanted, self.wanted = self.wanted, None
+            wanted[1].callback(None)
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self.over.callback(None)
+
+
+class Source:
+    """A push producer that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.paused: Deferred[None] = Deferred()
+        self.resumed: Deferred[None] = Deferred()
+
+    def pauseProducing(self) -> None:
+        if not self.paused.called:
+            self.paused.callback(None)
+
+    def resumeProducing(self) -> None:
+        if self.paused.called and not self.resumed.called:
+            self.resumed.callback(None)
+
+    def stopProducing(self) -> None:
+        """Nothing to stop."""
+
+
+class Writer(TestCase):
+    """``writer`` on a real pair of sockets: that is what it is about."""
+
+    async def pair(self) -> tuple[Protocol, Quiet]:
+        factory = Factory.forProtocol(Quiet)
+        factory.accepted = Deferred()  # type: ignore[attr-defined]
+        port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        near = await ClientCreator(reactor, Protocol).connectTCP("127.0.0.1", port.getHost().port)
+        far: Quiet = await factory.accepted  # type: ignore[attr-defined]
+
+        def close() -> Deferred[object]:
+            far.transport.resumeProducing()  # type: ignore[union-attr]
+            near.transport.abortConnection()
+            return DeferredList([far.over])
+
+        self.addCleanup(close)
+        return near, far
+
+    async def test_at_once(self) -> None:
+        """A write that the kernel takes is sent before the call returns, and queues nothing."""
+        near, far = await self.pair()
+        write = writer(near.transport)
+        self.assertNotEqual(write, near.transport.write)
+        arrived = far.read(5)
+        write(b"hello")
+        self.assertFalse(has_unsent(near.transport))
+        await arrived
+
+    async def test_full(self) -> None:
+        """What the kernel does not take is queued in order: the producer is paused, and resumed later."""
+        near, far = await self.pair()
+        far.transport.pauseProducing()  # type: ignore[union-attr]
+        write = writer(near.transport)
+        source = Source()
+        near.transport.registerProducer(source, True)
+        sent = 0
+        while not has_unsent(near.transport):
+            write(b"x" * 262_144)
+            sent += 262_144
+        write(b"y" * 10)
+        await source.paused
+        self.assertNoResult(source.resumed)
+        arrived = far.read(sent + 10)
+        far.transport.resumeProducing()  # type: ignore[union-attr]
+        await arrived
+        await source.resumed
+        self.assertEqual((far.size, has_unsent(near.transport)), (sent + 10, False))
+
+    async def test_gone(self) -> None:
+        """Writing to a connection that is gone does nothing."""
+        near, far = await self.pair()
+        write = writer(near.transport)
+        gone: Deferred[None] = Deferred()
+        near.connectionLost = lambda reason: gone.callback(None)  # type: ignore[method-assign]
+        far.transport.abortConnection()  # type: ignore[union-attr]
+        await gone
+        self.assertIsNone(write(b"x"))
+
+    async def test_unread_close(self) -> None:
+        """An idle connection whose close has arrived, unread by the reactor, is not fresh; an open one is."""
+        factory = Factory.forProtocol(Quiet)
+        factory.accepted = Deferred()  # type: ignore[attr-defined]
+        port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        lost: Deferred[Wire] = Deferred()
+        wire = await ClientCreator(reactor, Wire, lambda wire: None, lost.callback).connectTCP(
+            "127.0.0.1", port.getHost().port
+        )
+        far = await factory.accepted  # type: ignore[attr-defined]
+        self.assertTrue(wire.is_fresh())
+        wire.transport.pauseProducing()  # the reactor has not looked yet
+        far.transport.loseConnection()
+        await far.over
+        self.assertFalse(wire.is_fresh())
+        wire.abort()
+        await lost
