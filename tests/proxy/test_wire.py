@@ -287,6 +287,30 @@ class Bodies(WireTestCase):
         self.clock.advance(0)
         self.assertEqual((self.line.paused, taker.body), (False, b"1\r\na\r\n"))
 
+    def test_paused_from_the_start(self) -> None:
+        """A taker that does not keep up before it takes, or while it is given what had come, stays paused."""
+        response = self.answer(SHORT + b"o")
+        response.producer.pauseProducing()
+        taker = self.take(response)
+        self.assertEqual((self.line.paused, taker.body), (True, b"o"))
+        self.setUp()
+        response = self.answer(SHORT + b"o")
+        taker = Taker()
+        taker.body_data = lambda data: response.producer.pauseProducing()  # type: ignore[method-assign]
+        response.relay(taker, response.framing(http11=True)[0])
+        self.assertTrue(self.line.paused)
+        response.producer.resumeProducing()
+        self.assertFalse(self.line.paused)
+
+    def test_resumed_before_taken(self) -> None:
+        """Nobody but a taker makes an untaken body be read."""
+        response = self.answer(SHORT)
+        response.producer.pauseProducing()
+        response.producer.resumeProducing()
+        self.assertTrue(self.line.paused)
+        self.take(response)
+        self.assertFalse(self.line.paused)
+
     def test_reading_again_after_a_pause(self) -> None:
         """An answer that ends while paused leaves a connection that is read from again."""
         response = self.answer(SHORT)

@@ -148,9 +148,13 @@ class Exchange:
         self._choice = choice
         self._lease = front.fleet.lease(choice, front.seconds)
         body = self._body if self._body or request.method in _BODY_METHODS else None
-        sending = front.clients(choice.member).request(
-            request.method, request.uri, headers=self._headers, data=body
-        )
+        try:
+            sending = front.clients(choice.member).request(
+                request.method, request.uri, headers=self._headers, data=body
+            )
+        except Exception:  # a fault of ours, which must not keep the lease
+            self._crashed(Failure())
+            return
         self._sending = sending
         sending.addCallbacks(self._answered, self._unanswered).addErrback(self._crashed)
 

@@ -37,13 +37,18 @@ def writer(transport: object) -> Callable[[bytes], None]:
     if not isinstance(transport, Connection) or transport.TLS:
         return write
 
+    send = transport.socket.send
+
     def eager_write(data: bytes) -> None:
         if transport._tempDataLen or transport.dataBuffer or transport.disconnecting:
             return write(data)
         if not transport.connected:
             return None
-        sent = transport.writeSomeData(data)
-        if not isinstance(sent, int):
+        try:
+            sent = send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
             return write(data)  # the reactor finds the loss and reports it
         if sent < len(data):
             return write(data[sent:])
@@ -102,6 +107,7 @@ class Wire(Protocol):
         self._sink: Sink | None = None
         self._keep = True
         self._paused = False
+        self._untaken = False
         self._uses = 0
         self.stale = False
 
@@ -195,7 +201,8 @@ class Wire(Protocol):
         """The client has caught up."""
         if self._paused and self._state is not _State.DEAD:
             self._paused = False
-            self.transport.resumeProducing()
+            if not self._untaken:
+                self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
         """The client is gone."""
@@ -206,16 +213,16 @@ class Wire(Protocol):
         """Begin to relay the body, with what has come already."""
         self._sink = sink
         self._follower = follow
+        if self._untaken:
+            self._untaken = False
+            if not self._paused and self._state is not _State.DEAD:
+                self.transport.resumeProducing()
         data, self._buffer = self._buffer, b""
         if data or follow.done:
             self._feed(data)
-        if self._sink is None:
-            return
-        if self._state is _State.DEAD:
+        if self._sink is not None and self._state is _State.DEAD:
             self._sink = None
             sink.body_cut(ReplicaCut(_CUT))
-        else:
-            self.resumeProducing()
 
     def _cancelled(self, _: object) -> None:
         self._waiting = None
@@ -255,7 +262,8 @@ class Wire(Protocol):
             # Read no further until somebody takes the body.
             waiting.callback(WireResponse(self, head, self._method))
             if self._sink is None and self._state is _State.BODY:
-                self.pauseProducing()
+                self._untaken = True
+                self.transport.pauseProducing()
 
     def _reject(self, why: str) -> None:
         waiting, self._waiting = self._waiting, None
@@ -320,8 +328,8 @@ class WireResponse:
     def headers(self) -> Headers:
         """The fields, as Twisted's own client gives them."""
         headers = Headers()
-        for name, value in self.head.fields:
-            headers.addRawHeader(name, value)
+        for field in self.head.fields:
+            headers.addRawHeader(field.name, field.value)
         return headers
 
     @property
