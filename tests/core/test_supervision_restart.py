@@ -79,6 +79,21 @@ class AdoptionTests(SynchronousTestCase):
         scene.apply(StopConfirmed("old"))
         self.assertEqual(only(scene.due(), Launch).slot.name, "node-d0")
 
+    def test_more_than_the_ceiling(self) -> None:
+        """Replicas adopted beyond a lowered ceiling go on serving; a lost one of them is not replaced."""
+        scene = Scene(most=1)
+        scene.reclaim(record_of("a"), record_of("b", "node-d1", 1))
+        scene.apply(Adopted("a", True))
+        scene.apply(Adopted("b", True))
+        self.assertEqual(scene.initial(), ())
+        self.assertEqual(scene.view().ready, 2)
+        scene.apply(ProcessExited("a", "gone"))
+        scene.apply(StopConfirmed("a"))
+        self.assertIsNone(scene.fleet.next_deadline())
+        scene.apply(ProcessExited("b", "gone"))
+        scene.apply(StopConfirmed("b"))
+        self.assertEqual(only(scene.due(), Launch).slot.name, "node-d1")
+
     def test_reservations_survive(self) -> None:
         """A reserved slot is reserved after a restart, for the same reason and since the same time."""
         scene = Scene()

@@ -272,7 +272,8 @@ class Supervision:
     def _settle(self, place: Place, life: Life, now: float) -> Effects:
         """Nothing is left of the instance: free its slot, or have it replaced, or give the slot up."""
         failed_again = place.cause is Cause.LAUNCH_FAILED and place.replacing
-        if self.closing or (place.cause is not Cause.LOST and not failed_again):
+        wanted = place.cause is Cause.LOST or failed_again
+        if not wanted or self.closing or self._used() >= self.pool.ceiling:
             return self._free(place, Note.FREE)
         if place.cause is Cause.LOST and _served(place) >= self._rules.proven:
             place.losses = 0
