@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.services.fakes import GRACE, KeeperTestCase, handle_of
@@ -347,6 +349,31 @@ class Ending(KeeperTestCase):
         self.assertIn(("stop", "d1", "i1", GRACE), self.here.did("stop"))
         lease.release()
 
+    def test_hasten_only_a_drain(self) -> None:
+        """Ending a drain is something to wait for: nobody is given up."""
+        self.keeper.apply(ProbeAnswered("i1", 200))
+        for _ in range(2):
+            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
+        lease = self.fleet.lease(self.fleet.pick("s", True, 0.0), self.clock.seconds)
+        stopped = self.keeper.stop_replicas()
+        self.here.stopping["i2"][0].callback(None)
+        self.keeper.hasten()
+        self.assertNoResult(stopped)
+        self.here.stopping["i1"][0].callback(None)
+        self.successResultOf(stopped)
+        lease.release()
+
+    def test_hasten_a_proof(self) -> None:
+        """Once a replica was told to stop there is nothing to kill: hastening gives the proof up."""
+        self.present["127.0.0.1", 8001] = self.present["127.0.0.1", 8002] = Presence.PRESENT
+        stopped = self.keeper.stop_replicas()
+        for instance in ("i1", "i2"):
+            self.here.stopping[instance][0].callback(None)
+        self.assertNoResult(stopped)
+        self.keeper.hasten()
+        self.successResultOf(stopped)
+        self.assertEqual(len(self.here.did("stop")), 2)
+
     def test_give_up(self) -> None:
         """Hastening again gives up: the slots stay in the file as they were, for the next start."""
         stopped = self.keeper.stop_replicas()
@@ -369,6 +396,8 @@ class Ending(KeeperTestCase):
             self.here.stopping[instance][0].callback(None)
         self.successResultOf(stopped)
         self.assertEqual(self.reserved(), [])
+        gc.collect()
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_deletes_that_wait(self) -> None:
         """Whoever still waits for a retirement when the router gives up is told so."""
@@ -377,6 +406,14 @@ class Ending(KeeperTestCase):
         self.keeper.hasten()
         self.keeper.hasten()
         self.failureResultOf(retired, ShuttingDown)
+
+    def test_close_with_waiters(self) -> None:
+        """Whoever still waits when the keeper closes is told that nothing will come."""
+        retired = self.admin.retire("d1")
+        closed = self.keeper.close()
+        self.failureResultOf(retired, ShuttingDown)
+        self.clock.advance(CLOSE_TIMEOUT)
+        self.successResultOf(closed)
 
     def test_close(self) -> None:
         """The state is saved last, launchers are let go, and the next router may come."""

@@ -116,7 +116,6 @@ class Saving(SynchronousTestCase):
         self.run_thread()
         self.successResultOf(stopped)
         self.assertEqual(len(self.store.pins), 1)
-        self.clock.advance(INTERVAL * 5)
         self.assertEqual((self.threads, self.clock.getDelayedCalls()), ([], []))
 
     def test_last_save_waits(self) -> None:
@@ -130,7 +129,7 @@ class Saving(SynchronousTestCase):
         self.assertNoResult(stopped)
         self.run_thread()
         self.successResultOf(stopped)
-        self.assertEqual(len(self.store.pins), 2)
+        self.assertEqual((len(self.store.pins), self.clock.getDelayedCalls()), (2, []))
 
     def test_last_save_fails(self) -> None:
         """A last save that fails does not keep the router from stopping."""

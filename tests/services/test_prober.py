@@ -227,6 +227,17 @@ class Stopping(ProberTestCase):
         self.assertEqual((self.events, self.counts()), ([], [1, 1, 1]))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_odd_end(self) -> None:
+        """A connection that is torn down by the stop in its own words is not a verdict either."""
+
+        def probe(member: Member) -> Deferred[int]:
+            return Deferred(lambda asked: asked.errback(ConnectionLost()))
+
+        self.prober._probe = probe
+        self.prober.startService()
+        self.prober.stopService()
+        self.assertEqual(self.events, [])
+
 
 class Asking(SynchronousTestCase):
     def test_get(self) -> None:

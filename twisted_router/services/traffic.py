@@ -43,7 +43,7 @@ class Traffic:
         """Fire when nothing is under way, perhaps at once; each caller gets one of its own to cancel."""
         if not self._under_way:
             return succeed(None)
-        waiting: Deferred[None] = Deferred(self._waiting.remove)
+        waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
         return waiting
 

@@ -17,13 +17,7 @@ class Waiters(Generic[T]):
 
     def join(self, key: str) -> Deferred[T]:
         """Make one more waiter."""
-
-        def leave(waiter: Deferred[T]) -> None:
-            waiting = self._waiting.get(key, [])
-            if waiter in waiting:
-                waiting.remove(waiter)
-
-        waiter: Deferred[T] = Deferred(leave)
+        waiter: Deferred[T] = Deferred()
         self._waiting.setdefault(key, []).append(waiter)
         return waiter
 
