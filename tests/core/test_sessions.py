@@ -151,3 +151,19 @@ class PinsTests(SynchronousTestCase):
             [(pin.session, pin.home, pin.last) for pin in self.pins],
             [("a", "r2", 30.0), ("b", "r2", 40.0), ("new", "r1", 100.0)],
         )
+
+    def test_newest(self) -> None:
+        """The pin that was used last, while there is one."""
+        self.assertIsNone(self.pins.newest())
+        self.pins.place("a", "r", 0.0)
+        self.pins.place("b", "r", 1.0)
+        found = self.pins.find("a", 2.0)
+        self.assertIs(self.pins.newest(), found)
+
+    def test_copied(self) -> None:
+        """A copy has every pin and stays as it is when one is released."""
+        self.pins.place("a", "r", 0.0)
+        self.pins.place("b", "r", 1.0)
+        copied = self.pins.copied()
+        self.pins.release("a")
+        self.assertEqual(sorted(pin.session for pin in copied), ["a", "b"])

@@ -1,0 +1,1 @@
+A launched replica that stays silent for ``--replace-after`` seconds, or whose process is seen to end, is drained, stopped and launched again on the same devices; three losses in a row give its slot up until a person or a restart uses it.
