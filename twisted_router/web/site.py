@@ -9,7 +9,6 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any, cast
 
-from attrs import frozen
 from twisted.internet.interfaces import IPushProducer, IReactorTime
 from twisted.internet.protocol import connectionDone
 from twisted.internet.tcp import Connection
@@ -30,30 +29,14 @@ from ..errors import (
 from ..proxy.deadlines import Deadlines
 from ..proxy.wire import writer
 from . import problems
+from .limits import Limits as Limits
+from .limits import Shut
 
 _ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#]*").match
-_CONTROL = re.compile(rb"[\x00-\x20\x7f]").search
-
-
-@frozen
-class Limits:
-    """What one client, and all of them together, may take.
-
-    :ivar body: bytes of one upload.
-    :ivar bodies: bytes of all uploads held at once.
-    :ivar idle: seconds a connection may wait for its next request.
-    :ivar head: seconds a request's head may take, however steadily it trickles.
-    :ivar stall: seconds in which an upload has to bring ``stall_bytes`` more.
-    :ivar linger: seconds a refused client may go on sending before it is cut off.
-    """
-
-    body: int
-    bodies: int
-    idle: float = 120.0
-    head: float = 30.0
-    stall: float = 30.0
-    stall_bytes: int = 16 * 1024
-    linger: float = 5.0
+_NOT_IN_HOSTS = re.compile(rb"[^A-Za-z0-9._~!$&'()*+,;=%:\[\]-]").search
+_NOT_IN_TARGETS = re.compile(rb"[^\x21-\x7e]").search
+#: Digits of a Content-Length; more than that is no size of anything.
+_LENGTH_DIGITS = 18
 
 
 class RouterRequest(Request):
@@ -95,14 +78,29 @@ class RouterRequest(Request):
         elif path[:1] != b"/" and (path != b"*" or command != b"OPTIONS"):
             self.channel.refuse(BadRequest("the request target is neither a path nor an absolute URL"))
             return
-        if _CONTROL(path):
-            self.channel.refuse(BadRequest("the request target contains control characters"))
+        if _NOT_IN_TARGETS(path):
+            self.channel.refuse(BadRequest("the request target contains characters that no URL has"))
+            return
+        if command == b"CONNECT":
+            self.channel.refuse(NotImplementedHere("tunnels are not offered"))
             return
         upgrade = self.requestHeaders.getRawHeaders(b"upgrade")
         if upgrade and upgrade[0].strip().lower() == b"websocket":
             self.channel.refuse(NotImplementedHere("WebSocket connections are not relayed"))
             return
         super().requestReceived(command, path, version)
+
+    def parseCookies(self) -> None:
+        """Cookies are the replica's business."""
+
+    def process(self) -> None:
+        """Relay what is below ``/v1/`` without what only our own pages need: date, split path, encoders."""
+        site = self.channel.site
+        if self.path.startswith(b"/v1/"):
+            self.site = site
+            self.render(site.getResourceFor(self))
+        else:
+            super().process()
 
     def take_body(self) -> bytes:
         """See ``proxy.exchange.Downstream``."""
@@ -177,7 +175,16 @@ class RouterChannel(HTTPChannel):
         """Start to wait for the first request."""
         super().connectionMade()
         self.send: Callable[[bytes], None] = writer(self.transport)
-        self._enter(self.site.idle)
+        descriptor = self.transport.fileno() if isinstance(self.transport, Connection) else 0
+        try:
+            problem = self.site.doors.enter(descriptor)
+        except Shut:
+            self.transport.abortConnection()
+            return
+        if problem is not None:
+            self.refuse(problem)
+        else:
+            self._enter(self.site.idle)
 
     def dataReceived(self, data: bytes) -> None:
         """Take bytes; a refused client's are dropped."""
@@ -193,6 +200,8 @@ class RouterChannel(HTTPChannel):
             return
         if self._receivedHeaderSize + len(line) > self.totalHeadersSize:
             self.lineLengthExceeded(line)
+        elif line[:1] in (b" ", b"\t"):
+            self.refuse(BadRequest("a header line is folded, or begins with a blank"))
         else:
             super().lineReceived(line)
 
@@ -207,6 +216,8 @@ class RouterChannel(HTTPChannel):
         problem: RouterError | None = None
         if len(hosts) > 1 or (not hosts and self._version == b"HTTP/1.1"):
             problem = BadRequest("a request needs exactly one Host header")
+        elif hosts and _NOT_IN_HOSTS(hosts[0]):
+            problem = BadRequest("the Host header is no host")
         elif self.length:
             problem = self.site.body_problem(self.length, self.length)
         if problem is not None:
@@ -227,10 +238,41 @@ class RouterChannel(HTTPChannel):
         if not self._refused:
             super().rawDataReceived(data)
 
+    def _maybeChooseTransferDecoder(self, header: bytes, data: bytes) -> bool:
+        """Refuse framing that others might read differently, or that is no number anybody could mean."""
+        if (header == b"Content-Length" and len(data) > _LENGTH_DIGITS) or (
+            header == b"Transfer-Encoding" and (data.lower() != b"chunked" or self._version != b"HTTP/1.1")
+        ):
+            return bool(self._failChooseTransferDecoder())
+        return bool(super()._maybeChooseTransferDecoder(header, data))
+
+    def checkPersistence(self, request: Request, version: bytes) -> bool:
+        """Tell whether another request may follow; ``close`` may stand anywhere in the field."""
+        fields = request.requestHeaders.getRawHeaders(b"connection") or ()
+        if b"close" in [token.strip().lower() for field in fields for token in field.split(b",")]:
+            request.responseHeaders.setRawHeaders(b"Connection", [b"close"])
+            return False
+        return version == b"HTTP/1.1"
+
     def requestDone(self, request: Request) -> None:
-        """An answer is complete: wait for the next request."""
+        """An answer is complete: wait for the next request.
+
+        One that was sent ahead waits until the client has read what it has got, lest replicas work for a
+        client that only asks.
+        """
         self._enter(self.site.idle)
+        if self._waitingForTransport:
+            self.paused = True
+            self._networkProducer.pauseProducing()
         super().requestDone(request)
+
+    def resumeProducing(self) -> None:
+        """The client has read on: go on with what it sent ahead."""
+        super().resumeProducing()
+        if self.paused:
+            self.paused = False
+            if self._buffer:
+                self.dataReceived(b"")
 
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:
         """Pause a new producer at once when the client has not read what came before."""
@@ -272,6 +314,7 @@ class RouterChannel(HTTPChannel):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The client is gone."""
         self._enter(None)
+        self.site.doors.leave()
         super().connectionLost(reason)
 
     def expire(self) -> None:
@@ -286,6 +329,7 @@ class RouterChannel(HTTPChannel):
             self._enter(deadline)
         elif deadline is self.site.idle:
             self.loseConnection()
+            self._enter(self.site.lingers)  # it would wait for ever for a client that does not read
         else:
             self.transport.abortConnection()
 
@@ -312,6 +356,7 @@ class RouterSite(Site):
     def __init__(self, root: IResource, relay: IResource, limits: Limits, clock: IReactorTime) -> None:
         super().__init__(root, timeout=None, reactor=clock, parsePOSTFormSubmission=False)
         self.limits = limits
+        self.doors = limits.doors
         self.held = 0
         self.idle = Deadlines(clock, limits.idle)
         self.heads = Deadlines(clock, limits.head)
@@ -323,6 +368,10 @@ class RouterSite(Site):
         """Find a request's resource."""
         if request.path.startswith(b"/v1/"):
             return self._relay
+        try:
+            b"/".join(request.postpath or ()).decode("utf-8")
+        except UnicodeDecodeError:
+            request.postpath = [b"?"]  # names nothing either, and Klein logs no traceback for it
         return cast(IResource, super().getResourceFor(request))
 
     def body_problem(self, size: int, more: int) -> RouterError | None:
