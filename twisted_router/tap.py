@@ -173,6 +173,8 @@ def _token(options: Options, environ: Mapping[str, str]) -> str | None:
     """Return the admin token: file before flag before ``PYPTO_ROUTER_ADMIN_TOKEN``."""
     path = options["admin-token-file"]
     if path is None:
+        if options["admin-token"] == "":
+            raise BadValue("--admin-token is empty; leave it out to have no token")
         return options["admin-token"] or environ.get("PYPTO_ROUTER_ADMIN_TOKEN") or None
     try:
         with open(path, encoding="utf-8") as file:
