@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from functools import cached_property
 from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -42,10 +44,20 @@ class Contract(TestCase):
     place: Place
     timeout = 40
 
-    async def started(self, *flags: str, instance: str = "one") -> tuple[ILauncher, Handle]:
+    @cached_property
+    def one(self) -> str:
+        """An instance that no test beside this one knows, for its replicas are found all over the machine."""
+        return f"one-{secrets.token_hex(8)}"
+
+    @cached_property
+    def two(self) -> str:
+        """Another one."""
+        return f"two-{secrets.token_hex(8)}"
+
+    async def started(self, *flags: str) -> tuple[ILauncher, Handle]:
         """Launch a replica and wait until it runs."""
         launcher = self.place.launcher(*flags)
-        handle = await launcher.launch(self.place.slot, instance)
+        handle = await launcher.launch(self.place.slot, self.one)
         await self.place.up()
         return launcher, handle
 
@@ -56,56 +68,58 @@ class LauncherContract(Contract):
     async def test_a_launched_replica_runs_and_holds_its_lock(self) -> None:
         """A handle names slot, instance, pid and start; the lock is the replica's."""
         launcher, handle = await self.started()
-        self.assertEqual((handle.slot, handle.instance), (self.place.slot.name, "one"))
+        self.assertEqual((handle.slot, handle.instance), (self.place.slot.name, self.one))
         self.assertIsNotNone(handle.pid)
         self.assertIsNotNone(handle.started)
         self.assertTrue(handle.log_path.endswith(f"{self.place.slot.name}.log"))
         self.assertTrue(await launcher.is_held(self.place.slot))
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
 
     async def test_a_stopped_replica_is_gone_and_its_lock_free(self) -> None:
         """A stop fires once nothing runs and the lock is free."""
         launcher, handle = await self.started()
-        await launcher.stop(self.place.slot, "one", handle, GRACE)
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
         self.assertFalse(await launcher.is_held(self.place.slot))
-        self.assertFalse(await launcher.is_running(self.place.slot, "one", handle))
+        self.assertFalse(await launcher.is_running(self.place.slot, self.one, handle))
 
     async def test_stopping_what_is_gone_succeeds(self) -> None:
         """An instance that has ended already is a successful stop."""
         launcher, handle = await self.started()
-        await launcher.stop(self.place.slot, "one", handle, GRACE)
-        await launcher.stop(self.place.slot, "one", handle, GRACE)
-        await launcher.stop(self.place.slot, "never-was", None, GRACE)
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
+        await launcher.stop(self.place.slot, self.two, None, GRACE)
 
     async def test_the_marker_alone_finds_a_replica(self) -> None:
         """Without a handle, after a launch that was cut short, the instance's name is enough."""
         launcher, handle = await self.started()
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", None))
-        await launcher.stop(self.place.slot, "one", None, GRACE)
-        self.assertFalse(await launcher.is_running(self.place.slot, "one", handle))
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, None))
+        await launcher.stop(self.place.slot, self.one, None, GRACE)
+        self.assertFalse(await launcher.is_running(self.place.slot, self.one, handle))
 
     async def test_another_launcher_stops_an_adopted_replica(self) -> None:
         """What one router started, the next one can stop."""
         first, handle = await self.started()
         await first.close()
         second = self.place.launcher()
-        self.assertTrue(await second.is_running(self.place.slot, "one", handle))
-        await second.stop(self.place.slot, "one", handle, GRACE)
+        self.assertTrue(await second.is_running(self.place.slot, self.one, handle))
+        await second.stop(self.place.slot, self.one, handle, GRACE)
         self.assertFalse(await second.is_held(self.place.slot))
 
     async def test_a_second_launch_on_a_held_slot_is_refused(self) -> None:
         """No second router ever puts two replicas on one slot, and the first one is not touched."""
         launcher, handle = await self.started("--deaf")
-        error = await self.assertFailure(self.place.launcher().launch(self.place.slot, "two"), LaunchFailed)
+        error = await self.assertFailure(
+            self.place.launcher().launch(self.place.slot, self.two), LaunchFailed
+        )
         self.assertIn("lock", str(error))
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
-        self.assertFalse(await launcher.is_running(self.place.slot, "two", None))
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
+        self.assertFalse(await launcher.is_running(self.place.slot, self.two, None))
 
     async def test_a_stranger_on_the_port_fails_the_launch(self) -> None:
         """A port that something answers on is named; nothing is started and nothing stays locked."""
         self.place.stranger()
         launcher = self.place.launcher()
-        error = await self.assertFailure(launcher.launch(self.place.slot, "one"), LaunchFailed)
+        error = await self.assertFailure(launcher.launch(self.place.slot, self.one), LaunchFailed)
         self.assertIn(str(self.place.slot.port), str(error))
         self.assertFalse(await launcher.is_held(self.place.slot))
 
@@ -114,7 +128,7 @@ class LauncherContract(Contract):
         await self.place.hold()
         launcher = self.place.launcher()
         self.assertTrue(await launcher.is_held(self.place.slot))
-        await self.assertFailure(launcher.stop(self.place.slot, "one", None, 0.0), StopUnconfirmed)
+        await self.assertFailure(launcher.stop(self.place.slot, self.one, None, 0.0), StopUnconfirmed)
 
     async def test_a_watch_tells_of_the_end(self) -> None:
         """A process that dies is noticed, with a sentence that names it."""
@@ -136,7 +150,7 @@ class LauncherContract(Contract):
         watch = launcher.watch(handle)
         watch.cancel()
         await self.assertFailure(watch, CancelledError)
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
 
     async def test_closing_leaves_replicas_running(self) -> None:
         """Closing a launcher ends its watches, not its replicas."""
@@ -144,18 +158,18 @@ class LauncherContract(Contract):
         watch = launcher.watch(handle)
         await launcher.close()
         await self.assertFailure(watch, CancelledError)
-        self.assertTrue(await self.place.launcher().is_running(self.place.slot, "one", handle))
+        self.assertTrue(await self.place.launcher().is_running(self.place.slot, self.one, handle))
 
     async def test_an_immediate_exit_is_reported(self) -> None:
         """A replica that ends at once is known at once, by a failed launch or by the watch."""
         launcher = self.place.launcher("--exit", "3")
-        launch: Deferred[Handle] = launcher.launch(self.place.slot, "one")
+        launch: Deferred[Handle] = launcher.launch(self.place.slot, self.one)
         try:
             told = await launcher.watch(await launch)
         except LaunchFailed as error:
             told = str(error)
         self.assertIn("exited with code 3", told)
-        self.assertFalse(await launcher.is_running(self.place.slot, "one", None))
+        self.assertFalse(await launcher.is_running(self.place.slot, self.one, None))
 
     async def test_the_tail_is_the_end_of_the_log(self) -> None:
         """The last lines come, and no more than asked for."""

@@ -108,10 +108,14 @@ class RealPlace:
         self._case.addCleanup(release)
         await holder.holding
 
+    async def reap(self, caller: Caller) -> None:
+        """Kill a process that phoned home, if it has not ended."""
+        seen = proc.status(caller.about["pid"])
+        if not caller.ended.called and seen is not None:
+            proc.send(seen.process, signal.SIGKILL)
+            await caller.ended
+
     async def _clean(self) -> None:
         for caller in [*self._callers, *self.home.callers]:
-            seen = proc.status(caller.about["pid"])
-            if not caller.ended.called and seen is not None:
-                proc.send(seen.process, signal.SIGKILL)
-                await caller.ended
+            await self.reap(caller)
         await self.home.close()

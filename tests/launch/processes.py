@@ -40,7 +40,7 @@ class ProcessContract(Contract):
             *(word for word in AWKWARD if "{" not in word), env=(("AWKWARD", AWKWARD[3]),)
         )
         launcher = self.place.launcher_of(host)
-        await launcher.launch(self.place.slot, "one")
+        await launcher.launch(self.place.slot, self.one)
         about = (await self.place.caller()).about
         self.assertEqual(about["argv"][4:], [word for word in AWKWARD if "{" not in word])
         self.assertEqual(about["env"]["AWKWARD"], AWKWARD[3])
@@ -55,7 +55,7 @@ class ProcessContract(Contract):
         os.chmod(script, 0o755)
         host = self.place.configured(command=(), python=script, model="/models/m", serve_args=AWKWARD)
         launcher = self.place.launcher_of(host)
-        await launcher.launch(self.place.slot, "one")
+        await launcher.launch(self.place.slot, self.one)
         argv = (await self.place.caller()).about["argv"][3:]
         self.assertEqual(argv[:6], ["-m", "pypto_serving.cli", "--model", "/models/m", "--devices", "4"])
         self.assertEqual(tuple(argv[-len(AWKWARD) :]), AWKWARD)
@@ -63,11 +63,11 @@ class ProcessContract(Contract):
     async def test_a_replica_is_on_its_own(self) -> None:
         """Own session, stdin null, markers in its environment, the workdir it was given, few descriptors."""
         launcher = self.place.launcher_of(self.place.configured(workdir=self.place.directory))
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         about = (await self.place.caller()).about
         self.assertEqual((about["pid"], about["session"]), (handle.pid, handle.pid))
         self.assertEqual(about["stdin"], "/dev/null")
-        self.assertEqual(about["env"]["PYPTO_ROUTER_INSTANCE"], "one")
+        self.assertEqual(about["env"]["PYPTO_ROUTER_INSTANCE"], self.one)
         self.assertEqual(about["env"]["PYPTO_ROUTER_SLOT"], self.place.slot.name)
         self.assertEqual(os.path.realpath(about["cwd"]), os.path.realpath(self.place.directory))
         self.assertLessEqual(
@@ -77,9 +77,9 @@ class ProcessContract(Contract):
     async def test_a_family_that_ignores_sigterm_is_killed(self) -> None:
         """Parent and forked child that ignore SIGTERM are both gone after the grace period."""
         launcher = self.place.launcher("--fork", "--ignore-term")
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         family = [await self.place.caller(), await self.place.caller()]
-        await launcher.stop(self.place.slot, "one", handle, 0.0)
+        await launcher.stop(self.place.slot, self.one, handle, 0.0)
         for member in family:
             await member.ended
         self.assertFalse(await launcher.is_held(self.place.slot))
@@ -87,18 +87,18 @@ class ProcessContract(Contract):
     async def test_a_grandchild_in_another_session_is_stopped(self) -> None:
         """The marker finds what left the session; that it keeps stdout open disturbs nobody."""
         launcher = self.place.launcher("--fork", "--new-session", "--leave")
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         orphan = await self.place.caller()
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
-        await launcher.stop(self.place.slot, "one", handle, GRACE)
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
         await orphan.ended
 
     async def test_a_child_without_the_marker_is_stopped_with_its_leader(self) -> None:
         """A child that scrubbed its environment is found by the leader's group."""
         launcher = self.place.launcher("--fork", "--scrub")
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         family = [await self.place.caller(), await self.place.caller()]
-        await launcher.stop(self.place.slot, "one", handle, GRACE)
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
         for member in family:
             await member.ended
 
@@ -106,11 +106,11 @@ class ProcessContract(Contract):
         """A pid whose start time is another's belongs to a stranger, and so does its group."""
         launcher, handle = await self.started()
         assert handle.started is not None
-        stale = Handle(handle.slot, "older", handle.pid, f"1{handle.started}", handle.log_path)
-        self.assertFalse(await launcher.is_running(self.place.slot, "older", stale))
+        stale = Handle(handle.slot, self.two, handle.pid, f"1{handle.started}", handle.log_path)
+        self.assertFalse(await launcher.is_running(self.place.slot, self.two, stale))
         # The lock is the other one's, so this stop cannot be proved; what counts is who survives it.
-        await self.assertFailure(launcher.stop(self.place.slot, "older", stale, 0.0), StopUnconfirmed)
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
+        await self.assertFailure(launcher.stop(self.place.slot, self.two, stale, 0.0), StopUnconfirmed)
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
 
     async def test_a_missing_program_is_named(self) -> None:
         """A serving binary that does not exist fails the launch with its name."""
@@ -145,7 +145,7 @@ class ProcessContract(Contract):
         wrapper = ("/bin/sh", "-c", 'test "$1" = 4 && test $# = 2 && eval "exec $2"', "sh", "{device}")
         host = self.place.configured(*AWKWARD[:3], launch_wrapper=wrapper)
         launcher = self.place.launcher_of(host)
-        await launcher.launch(self.place.slot, "one")
+        await launcher.launch(self.place.slot, self.one)
         about = (await self.place.caller()).about
         self.assertEqual(tuple(about["argv"][4:]), AWKWARD[:3])
 
@@ -153,10 +153,10 @@ class ProcessContract(Contract):
         """A broker ends well at once; its charge, in another session, is found and stopped."""
         wrapper = ("/bin/sh", "-c", 'setsid sh -c "$1" & exit 0', "sh")
         launcher = self.place.launcher_of(self.place.configured(launch_wrapper=wrapper))
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         charge = await self.place.caller()
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
-        await launcher.stop(self.place.slot, "one", handle, GRACE)
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
         await charge.ended
 
     async def test_the_stop_command_replaces_the_signal(self) -> None:
@@ -164,9 +164,9 @@ class ProcessContract(Contract):
         told = os.path.join(self.place.directory, "told")
         stop = ("/bin/sh", "-c", f'echo "$@" > {told}', "sh", "{device}", "{port}")
         launcher = self.place.launcher_of(self.place.configured("--ignore-term", stop_command=stop))
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         replica = await self.place.caller()
-        await launcher.stop(self.place.slot, "one", handle, 0.0)
+        await launcher.stop(self.place.slot, self.one, handle, 0.0)
         await replica.ended
         with open(told, encoding="utf-8") as file:
             self.assertEqual(file.read(), f"4 {self.place.slot.port}\n")
@@ -175,12 +175,14 @@ class ProcessContract(Contract):
         """Its exit code and what it said are told, and the replica is left alone."""
         stop = ("/bin/sh", "-c", "echo the broker is away; exit 7")
         launcher = self.place.launcher_of(self.place.configured(stop_command=stop))
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         await self.place.up()
-        error = await self.assertFailure(launcher.stop(self.place.slot, "one", handle, 0.0), StopUnconfirmed)
+        error = await self.assertFailure(
+            launcher.stop(self.place.slot, self.one, handle, 0.0), StopUnconfirmed
+        )
         self.assertIn("exited with code 7", str(error))
         self.assertIn("the broker is away", str(error))
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
 
     async def test_a_handle_holds_from_one_launcher_to_the_next(self) -> None:
         """Pid and start time are the kernel's, so that any later look agrees with them."""
@@ -191,6 +193,6 @@ class ProcessContract(Contract):
     async def refused(self, host: HostConfig, sentence: str) -> None:
         """Launch and see one sentence, nothing running and nothing locked."""
         launcher = self.place.launcher_of(host)
-        error = await self.assertFailure(launcher.launch(self.place.slot, "one"), LaunchFailed)
+        error = await self.assertFailure(launcher.launch(self.place.slot, self.one), LaunchFailed)
         self.assertIn(sentence, str(error).splitlines()[0])
-        self.assertFalse(await launcher.is_running(self.place.slot, "one", None))
+        self.assertFalse(await launcher.is_running(self.place.slot, self.one, None))

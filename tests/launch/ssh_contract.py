@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 
 from attrs import evolve
@@ -16,7 +19,7 @@ from twisted_router.errors import LaunchFailed, LaunchUncertain, StopUnconfirmed
 from .contract import GRACE, Contract
 from .places import REPLICA, RealPlace
 from .processes import AWKWARD
-from .sshd import Sshd
+from .sshd import Sshd, program
 
 #: Seconds within which an operator is told what is wrong with a host.
 SOON = 5.0
@@ -34,8 +37,8 @@ exit 2
 """
 
 
-class SshContract(Contract):
-    """Promises about the way to another machine. A subclass makes launchers in ``ssh_launcher``."""
+class SshPlace(Contract):
+    """A place behind an sshd of its own. A subclass makes launchers in ``ssh_launcher``."""
 
     place: RealPlace
 
@@ -55,12 +58,16 @@ class SshContract(Contract):
         """Launch, see it fail for certain and soon, and give the one line that tells why."""
         launcher = self.place.launcher_of(self.place.configured(**settings))
         began = time.monotonic()
-        error = await self.assertFailure(launcher.launch(self.place.slot, "one"), LaunchFailed)
+        error = await self.assertFailure(launcher.launch(self.place.slot, self.one), LaunchFailed)
         self.assertNotIsInstance(error, LaunchUncertain)
         self.assertLess(time.monotonic() - began, SOON)
         self.assertNotIn("\n", str(error))
         self.assertIn(self.place.slot.name, str(error))
         return str(error)
+
+
+class SshContract(SshPlace):
+    """Promises about the way to another machine."""
 
     async def test_a_key_that_is_refused(self) -> None:
         """One line says that the host refuses our key."""
@@ -106,16 +113,16 @@ class SshContract(Contract):
         self.sshd.force = " ".join(self.endless)
         await self.sshd.start()
         launcher = self.place.launcher_of(self.place.configured())
-        launch = launcher.launch(self.place.slot, "one")
+        launch = launcher.launch(self.place.slot, self.one)
         await self.place.up()
         await self.killed(self.assertFailure(launch, LaunchUncertain))
 
     async def test_a_server_killed_during_a_stop(self) -> None:
         """A stop whose end was not seen is unconfirmed, and it says so within seconds."""
         launcher = self.place.launcher_of(self.place.configured(stop_command=self.endless))
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         await self.place.up()
-        stopped = launcher.stop(self.place.slot, "one", handle, GRACE)
+        stopped = launcher.stop(self.place.slot, self.one, handle, GRACE)
         await self.place.up()
         await self.killed(self.assertFailure(stopped, StopUnconfirmed))
 
@@ -123,9 +130,9 @@ class SshContract(Contract):
         """A lost connection is made anew for the next step, and the replica is still known."""
         launcher, handle = await self.started()
         await self.sshd.stop()
-        await self.assertFailure(launcher.is_running(self.place.slot, "one", handle), StopUnconfirmed)
+        await self.assertFailure(launcher.is_running(self.place.slot, self.one, handle), StopUnconfirmed)
         await self.sshd.start()
-        self.assertTrue(await launcher.is_running(self.place.slot, "one", handle))
+        self.assertTrue(await launcher.is_running(self.place.slot, self.one, handle))
 
     async def test_a_hanging_host_delays_only_itself(self) -> None:
         """While one host says nothing, another one launches."""
@@ -149,7 +156,7 @@ class SshContract(Contract):
         await self.sshd.start()
         awkward = tuple(word for word in AWKWARD if "{" not in word)
         launcher, handle = await self.started(*awkward)
-        await launcher.stop(self.place.slot, "one", handle, GRACE)
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
         self.assertFalse(await launcher.is_held(self.place.slot))
 
     async def test_a_login_shell_that_lets_nobody_in(self) -> None:
@@ -167,10 +174,54 @@ class SshContract(Contract):
         self.sshd.force = f"export HOME='{home}'; eval \"$SSH_ORIGINAL_COMMAND\""
         await self.sshd.start()
         launcher = self.place.launcher_of(self.place.configured(log_dir=None))
-        handle = await launcher.launch(self.place.slot, "one")
+        handle = await launcher.launch(self.place.slot, self.one)
         await self.place.up()
         self.assertEqual(handle.log_path, f"{home}/.local/state/pypto-router/logs/here-d4.log")
         self.assertEqual(await launcher.tail(self.place.slot, 1), "hello")
+
+    async def test_one_connection_for_many_steps(self) -> None:
+        """Steps share a connection, also more of them at once than a server allows sessions."""
+        launcher, handle = await self.started()
+        steps = [launcher.is_running(self.place.slot, self.one, handle) for _ in range(12)]
+        self.assertEqual([await step for step in steps], [True] * 12)
+        self.assertEqual(self.sshd.logins, 1)
+
+    async def test_a_known_key_of_any_kind_is_asked_for(self) -> None:
+        """A server with several host keys is asked for the one that is known, here written as a hash."""
+        await self.sshd.stop()
+        for kind in ("ecdsa", "rsa"):
+            self.sshd.make_key(f"host_key_{kind}", kind)
+        hashing = [program("ssh-keygen", "openssh-client"), "-H", "-f", self.sshd.known_hosts]
+        subprocess.run(hashing, check=True, capture_output=True)
+        await self.sshd.start()
+        await self.started()
+
+    async def test_keys_of_other_kinds(self) -> None:
+        """RSA and ECDSA log in as well as Ed25519."""
+        for kind in ("rsa", "ecdsa"):
+            identity = self.sshd.make_key(f"user_{kind}", kind)
+            self.sshd.write("authorized_keys", self.sshd.public(f"user_{kind}") + "\n")
+            launcher = self.place.launcher_of(self.place.configured(identity_file=identity))
+            self.assertFalse(await launcher.is_held(self.place.slot))
+
+    async def test_the_agent_logs_in(self) -> None:
+        """Without an identity file the keys of ssh-agent are offered."""
+        socket = os.path.join(tempfile.mkdtemp(prefix="agent-"), "s")
+        self.addCleanup(shutil.rmtree, os.path.dirname(socket))
+        agent = subprocess.Popen(
+            [program("ssh-agent", "openssh-client"), "-D", "-a", socket], stdout=subprocess.PIPE
+        )
+        self.addCleanup(agent.communicate)
+        self.addCleanup(agent.terminate)
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        environ = {**os.environ, "SSH_AUTH_SOCK": socket, "HOME": self.place.directory}
+        self.patch(os, "environ", environ)
+        add = [program("ssh-add", "openssh-client"), "-q", self.sshd.make_key("user_rsa", "rsa")]
+        subprocess.run(add, check=True, env=environ)
+        self.sshd.write("authorized_keys", self.sshd.public("user_rsa") + "\n")
+        launcher = self.place.launcher_of(self.place.configured(identity_file=None))
+        self.assertFalse(await launcher.is_held(self.place.slot))
 
     @property
     def endless(self) -> tuple[str, ...]:

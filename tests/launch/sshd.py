@@ -94,6 +94,12 @@ class Sshd:
         with open(self.path(f"{name}.pub"), encoding="utf-8") as file:
             return " ".join(file.read().split()[:2])
 
+    @property
+    def logins(self) -> int:
+        """How often somebody was let in since the start."""
+        assert self._daemon is not None
+        return self._daemon.log.count(b"Accepted publickey")
+
     async def start(self) -> None:
         """Serve; done when it listens."""
         sshd = program("sshd", "openssh-server")

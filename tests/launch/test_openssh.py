@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 
 from twisted.internet import reactor
@@ -12,7 +13,7 @@ from twisted_router.launch.openssh import OpenSSHLauncher
 
 from .contract import LauncherContract
 from .processes import ProcessContract
-from .ssh_contract import SshContract
+from .ssh_contract import SshContract, SshPlace
 
 
 class OpenSSHLauncherTests(SshContract, LauncherContract, ProcessContract):
@@ -23,4 +24,42 @@ class OpenSSHLauncherTests(SshContract, LauncherContract, ProcessContract):
         return launcher
 
 
-del LauncherContract, ProcessContract, SshContract
+class OpenSSHConfigTests(SshPlace):
+    """What only the system's ssh does."""
+
+    def ssh_launcher(self, host: HostConfig) -> ILauncher:
+        self.control_dir = tempfile.mkdtemp(prefix="pypto-test-")
+        launcher: ILauncher = OpenSSHLauncher(host, reactor, self.control_dir)
+        return launcher
+
+    async def test_an_alias_behind_a_jump_host(self) -> None:
+        """ssh_config names the host, its port, its key and the way to it."""
+        text = (
+            f"Host node jump\n HostName 127.0.0.1\n Port {self.sshd.port}\n User {self.sshd.user}\n"
+            f" IdentityFile {self.sshd.identity}\n UserKnownHostsFile {self.sshd.known_hosts}\n"
+            "Host node\n ProxyJump jump\n"
+        )
+        config = self.sshd.write("ssh_config", text)
+        settings = {"ssh": "node", "ssh_config": config, "identity_file": None, "known_hosts": None}
+        launcher = self.place.launcher_of(self.place.configured(**settings))
+        self.assertFalse(await launcher.is_held(self.place.slot))
+        self.assertEqual(self.sshd.logins, 2)
+
+    async def test_closing_leaves_no_connection_behind(self) -> None:
+        """The shared connection ends with the launcher, and its directory goes."""
+        launcher, _ = await self.started()
+        self.assertEqual(len(os.listdir(self.control_dir)), 1)
+        await launcher.close()
+        self.assertFalse(os.path.exists(self.control_dir))
+
+    async def test_a_configuration_that_cannot_be_read(self) -> None:
+        """It is named as what is wrong."""
+        self.assertIn("ssh configuration", await self.fails(ssh_config="/no/such/config"))
+
+    async def test_ssh_is_missing(self) -> None:
+        """Without the program there is one line that says so."""
+        self.patch(os, "environ", {**os.environ, "PATH": "/nowhere"})
+        self.assertIn("program ssh is missing", await self.fails())
+
+
+del LauncherContract, ProcessContract, SshContract, SshPlace

@@ -20,7 +20,7 @@ from twisted.conch.ssh.transport import (
     DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
     SSHClientTransport,
 )
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, TimeoutError, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, TimeoutError, fail, succeed
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -41,9 +41,6 @@ LOGIN_TIMEOUT = 10.0
 #: Seconds between signs of life asked of the server, and how many may be missing (as ``ssh`` is told to).
 KEEPALIVE_INTERVAL = 5.0
 KEEPALIVES_MISSING = 3
-
-#: Commands at once on one connection; sshd allows 10 (MaxSessions).
-SESSIONS = 8
 
 _KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
 
@@ -224,8 +221,7 @@ class ConchLauncher(RemoteLauncher):
         self._clock = reactor
         self._settings = host
         self._transport: _Transport | None = None
-        self._turns = DeferredSemaphore(1)
-        self._sessions = DeferredSemaphore(SESSIONS)
+        self._turns = DeferredLock()
 
     def _run_script(self, script: Script, timeout: float) -> Deferred[Ran]:
         return Deferred.fromCoroutine(self._run_once(script, timeout))
@@ -236,7 +232,7 @@ class ConchLauncher(RemoteLauncher):
             transport = await self._turns.run(lambda: Deferred.fromCoroutine(self._connected()))
         except (NotConnected, KeyTrouble) as error:
             return Ran(b"", b"", None, Trouble(str(error), before=True))
-        return await self._sessions.run(self._execute, transport, script, timeout)
+        return await self._execute(transport, script, timeout)
 
     def _execute(self, transport: _Transport, script: Script, timeout: float) -> Deferred[Ran]:
         if transport.lost:

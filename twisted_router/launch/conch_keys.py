@@ -39,6 +39,10 @@ class ModernKey(Key):
         return b"rsa-sha2-512" if kind == b"ssh-rsa" else kind
 
 
+def _modern(key: Key) -> Key:
+    return ModernKey(key._keyObject)
+
+
 class _Agent(SSHAgentClient):
     """The user's ssh-agent."""
 
@@ -77,7 +81,7 @@ class Keys:
             return self._public.pop(0), None
         if self._private:
             key = self._private.pop(0)
-            return key.public(), key
+            return _modern(key.public()), key
         return None
 
     def close(self) -> None:
@@ -92,7 +96,7 @@ def read_key(path: str) -> Key:
     if problem is not None:
         raise KeyTrouble(problem)
     try:
-        return ModernKey(Key.fromFile(os.path.expanduser(path))._keyObject)
+        return _modern(Key.fromFile(os.path.expanduser(path)))
     except EncryptedKeyError:
         raise KeyTrouble(f"identity file {path} has a passphrase; load it into an agent") from None
     except (BadKeyError, ValueError, OSError) as error:
@@ -133,7 +137,7 @@ async def _ask_agent(reactor: Any) -> tuple[_Agent | None, list[Key]]:
     public: list[Key] = []
     for blob, _comment in blobs:
         try:
-            public.append(ModernKey(Key.fromString(blob)._keyObject))
+            public.append(_modern(Key.fromString(blob)))
         except (BadKeyError, ValueError):
             continue  # a certificate or a kind of key that Conch does not know
     return agent, public

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from time import monotonic, strftime
 from typing import Any, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.interfaces import IReactorProcess
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
@@ -87,6 +87,7 @@ class LocalLauncher:
         self._reactor = reactor
         self._log_dir = os.path.join(state_dir, "logs")
         self._children: dict[str, _Child] = {}
+        self._turns = DeferredLock()
         self._watches: set[Deferred[Any]] = set()
 
     def launch(self, slot: Slot, instance: str) -> Deferred[Handle]:
@@ -129,7 +130,8 @@ class LocalLauncher:
 
     def _seen(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """Walk over /proc in a thread: with thousands of processes it takes more than a few ms."""
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function, *args, **kwargs)
+        pool = self._reactor.getThreadPool()
+        return self._turns.run(lambda: deferToThreadPool(self._reactor, pool, function, *args, **kwargs))
 
     async def _launch(self, slot: Slot, instance: str) -> Handle:
         command = self._command(slot, instance)

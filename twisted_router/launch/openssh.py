@@ -91,6 +91,7 @@ class OpenSSHLauncher(RemoteLauncher):
         options = [
             "BatchMode=yes",
             "StrictHostKeyChecking=yes",
+            "UpdateHostKeys=no",
             f"ConnectTimeout={CONNECT_TIMEOUT}",
             "ServerAliveInterval=5",
             "ServerAliveCountMax=3",
@@ -108,7 +109,8 @@ class OpenSSHLauncher(RemoteLauncher):
             options += [f'UserKnownHostsFile="{known}"', "GlobalKnownHostsFile=/dev/null"]
         words = [word for option in options for word in ("-o", option)]
         if host.identity_file is not None:
-            words += ["-o", "IdentitiesOnly=yes", "-i", os.path.expanduser(host.identity_file)]
+            identity = os.path.expanduser(host.identity_file).replace("%", "%%")
+            words += ["-o", "IdentitiesOnly=yes", "-i", identity]
         if host.ssh_config is not None:
             words += ["-F", os.path.expanduser(host.ssh_config)]
         return tuple(words)

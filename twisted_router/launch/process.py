@@ -84,7 +84,7 @@ class _Run(ProcessProtocol):
     """Feeds one program, collects what it says, ends it when its time is up."""
 
     def __init__(self, clock: IReactorTime, stdin: bytes, timeout: float) -> None:
-        self.done: Deferred[Ended] = Deferred(lambda _: self._kill())
+        self.done: Deferred[Ended] = Deferred(lambda _: self._give_up())
         self._clock = clock
         self._stdin = stdin
         self._streams = {1: Tail(), 2: Tail()}
@@ -99,7 +99,9 @@ class _Run(ProcessProtocol):
         self._streams[childFD].add(data)
 
     def processExited(self, reason: Failure) -> None:
-        self._set_timer(_PIPE_PATIENCE, self._pipes.loseConnection)
+        """A child of it may keep the pipes open for ever; what it said itself is nearly here."""
+        if not self.done.called:
+            self._set_timer(_PIPE_PATIENCE, self._pipes.loseConnection)
 
     def processEnded(self, reason: Failure) -> None:
         self._set_timer()
@@ -117,6 +119,11 @@ class _Run(ProcessProtocol):
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = self._clock.callLater(seconds, function) if function is not None else None
+
+    def _give_up(self) -> None:
+        self._set_timer()
+        self._kill()
+        self._pipes.loseConnection()
 
     def _time_is_up(self) -> None:
         self._timed_out = True

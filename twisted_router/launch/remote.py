@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -30,6 +30,9 @@ STEP_TIMEOUT = 30.0
 #: Seconds a ``stop_command`` may take, and what the proof of a stop takes beyond the grace period.
 STOP_COMMAND_TIMEOUT = 120.0
 _PROOF_TIMEOUT = 25.0
+
+#: Steps at once on one host; its sshd takes 10 on a connection (MaxSessions).
+SESSIONS = 8
 
 #: Seconds between looks at the watched processes of one host, all in one step.
 LOOK_INTERVAL = 5.0
@@ -87,6 +90,7 @@ class RemoteLauncher:
         self._reactor = reactor
         self._run = run
         self._hang_up = hang_up
+        self._sessions = DeferredSemaphore(SESSIONS)
         self._watched: dict[Deferred[str], Handle] = {}
         self._looking = LoopingCall(self._look)
         self._looking.clock = reactor
@@ -138,7 +142,7 @@ class RemoteLauncher:
 
     async def _ask(self, script: Script, timeout: float) -> Reply:
         """Run a script to its end. Raises Incomplete when that is not what happened."""
-        ran = await self._run(script, timeout)
+        ran = await self._sessions.run(self._run, script, timeout)
         reply = read_reply(script, ran.output)
         if reply.complete:
             return reply

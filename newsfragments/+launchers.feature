@@ -1,0 +1,1 @@
+The router launches replicas on its own machine and over SSH (``openssh`` or ``conch``), each in a session of its own that outlives the router, with its output in ``<log_dir>/<slot>.log`` and a lock that keeps any second replica off its cards.

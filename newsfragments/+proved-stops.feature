@@ -1,0 +1,1 @@
+A stop is proved: processes are found by pid and start time or by a marker in their environment, told to end, killed after the grace period, and the slot counts as free only when nothing is left and its lock is released.

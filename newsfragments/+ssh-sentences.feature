@@ -1,0 +1,1 @@
+A host that cannot be used over SSH (refused key, changed or unknown host key, unreachable, connection lost) is told in one clear line within seconds; ``ssh_config`` names a configuration file for OpenSSH.
