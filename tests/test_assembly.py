@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.proxy.fakes import Answers, Line
+from twisted_router.assembly import assemble, state_directory
+from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig, Settings
+from twisted_router.errors import ConfigError
+from twisted_router.services.root import RouterService
+
+STATIC = FleetConfig((ReplicaConfig("node0", "127.0.0.1", 8001), ReplicaConfig("node1", "::1", 8002)))
+HOSTS = FleetConfig(hosts=(HostConfig("here", (0, 1), model="/m"),))
+
+
+class AssemblyTestCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        self.reactor = MemoryReactorClock()
+        self.clock = Clock()
+
+    def build(self, config: FleetConfig = STATIC, **settings: object) -> RouterService:
+        if config.hosts:
+            settings.setdefault("state_file", os.path.abspath(self.mktemp()))
+        root = assemble(config, Settings(**settings), self.reactor)  # type: ignore[arg-type]
+        assert isinstance(root, RouterService)
+        return root
+
+    def listen(self, config: FleetConfig = STATIC, **settings: object) -> RouterService:
+        root = self.build(config, **settings)
+        root.privilegedStartService()
+        return root
+
+    def ask(self, request: str, peer: str = "127.0.0.1", fields: str = "") -> tuple[int, object]:
+        """Send a request to what listens; return the status and JSON of the answer."""
+        factory = self.reactor.tcpServers[0][1]
+        line = Line(self.clock, peer)
+        line.carry(factory.buildProtocol(line.getPeer()))
+        line.deliver(f"{request} HTTP/1.1\r\nHost: r\r\nContent-Length: 0\r\n{fields}\r\n".encode())
+        answer = Answers(line.value()).next()
+        return answer.status, json.loads(answer.read())
+
+
+class Parts(AssemblyTestCase):
+    def test_port(self) -> None:
+        """It listens where the command line says, with room for a burst of connections."""
+        root = self.listen(host="::1", port=8123)
+        ((port, _, backlog, interface),) = self.reactor.tcpServers
+        self.assertEqual((port, backlog, interface), (8123, 4096, "::1"))
+        self.assertIsNotNone(root.port)
+
+    def test_nothing_before(self) -> None:
+        """Building it binds, connects and starts nothing."""
+        self.build()
+        self.assertEqual((self.reactor.tcpServers, self.reactor.tcpClients), ([], []))
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_monotonic(self) -> None:
+        """The reactor's clock does not jump with the wall's."""
+        self.build()
+        self.assertIs(self.reactor.seconds, time.monotonic)
+
+    def test_replicas(self) -> None:
+        """The file's replicas are what ``/health`` shows."""
+        self.listen()
+        status, document = self.ask("GET /health")
+        assert isinstance(document, dict)
+        self.assertEqual((status, document["replicas_total"], document["replicas_ready"]), (200, 2, 2))
+        self.assertEqual(
+            [(replica["name"], replica["url"]) for replica in document["replicas"]],
+            [("node0", "http://127.0.0.1:8001"), ("node1", "http://[::1]:8002")],
+        )
+
+    def test_slots(self) -> None:
+        """The file's hosts are what may be launched on."""
+        self.listen(HOSTS, max_replicas=1)
+        _, document = self.ask("GET /replicas")
+        assert isinstance(document, dict)
+        self.assertEqual(document["capacity"]["ceiling"], 1)
+
+    def test_probes(self) -> None:
+        """Every replica is asked for its health once the service runs."""
+        self.listen().startService()
+        asked = {(host, port) for host, port, *_ in self.reactor.tcpClients}
+        self.assertEqual(asked, {("127.0.0.1", 8001), ("::1", 8002)})
+
+    def test_relay(self) -> None:
+        """A model request goes to a replica, with the connect timeout of the command line."""
+        self.listen(connect_timeout=2.5)
+        factory = self.reactor.tcpServers[0][1]
+        line = Line(self.clock)
+        line.carry(factory.buildProtocol(line.getPeer()))
+        line.deliver(b"GET /v1/models HTTP/1.1\r\nHost: r\r\n\r\n")
+        ((_, port, _, timeout, _),) = self.reactor.tcpClients
+        self.assertIn(port, (8001, 8002))
+        self.assertEqual(timeout, 2.5)
+
+    def test_body_limit(self) -> None:
+        """The limits of the command line are the site's."""
+        self.listen(max_body=1000, max_body_total=5000)
+        limits = self.reactor.tcpServers[0][1].limits
+        self.assertEqual((limits.body, limits.bodies), (1000, 5000))
+
+    def test_certificates(self) -> None:
+        """A certificate file that cannot be used stops the start."""
+        config = FleetConfig((ReplicaConfig("a", "127.0.0.1", 1, "https", ca_file="/no/such.pem"),))
+        with self.assertRaises(ConfigError):
+            self.build(config)
+
+
+class Guarding(AssemblyTestCase):
+    elsewhere = "203.0.113.9"
+
+    def status(self, peer: str, fields: str = "") -> int:
+        return self.ask("GET /replicas", peer, fields)[0]
+
+    def test_static(self) -> None:
+        """With nothing to launch there is nothing to guard."""
+        self.listen()
+        self.assertEqual(self.status(self.elsewhere), 200)
+
+    def test_hosts(self) -> None:
+        """With hosts and no token, only this machine may administrate."""
+        self.listen(HOSTS)
+        self.assertEqual((self.status("127.0.0.1"), self.status(self.elsewhere)), (200, 403))
+
+    def test_opened(self) -> None:
+        """``--admin-open`` lets anybody."""
+        self.listen(HOSTS, admin_open=True)
+        self.assertEqual(self.status(self.elsewhere), 200)
+
+    def test_token(self) -> None:
+        """A token is asked of everybody, for static replicas too."""
+        for config in (STATIC, HOSTS):
+            self.setUp()
+            self.listen(config, admin_token="sesame")
+            self.assertEqual(self.status("127.0.0.1"), 401)
+            self.assertEqual(self.status(self.elsewhere, "Authorization: Bearer sesame\r\n"), 200)
+
+
+class StateDirectory(SynchronousTestCase):
+    def test_rules(self) -> None:
+        """Beside the state file, else where the service manager or the user's own settings say."""
+        home = os.path.expanduser("~")
+        table: list[tuple[str | None, dict[str, str], str]] = [
+            ("/srv/r/state.json", {"STATE_DIRECTORY": "/x"}, "/srv/r"),
+            ("~/r/state.json", {}, f"{home}/r"),
+            ("state.json", {}, os.getcwd()),
+            (None, {"STATE_DIRECTORY": "/var/lib/r:/other", "XDG_STATE_HOME": "/xdg"}, "/var/lib/r"),
+            (None, {"XDG_STATE_HOME": "/xdg"}, "/xdg/pypto-router"),
+            (None, {"STATE_DIRECTORY": "", "XDG_STATE_HOME": ""}, f"{home}/.local/state/pypto-router"),
+        ]
+        for state_file, environ, expected in table:
+            self.assertEqual(state_directory(state_file, environ), expected)
