@@ -61,11 +61,19 @@ class Watched(ProcessProtocol):
                 waiter.callback(None)
 
 
-def start(case: TestCase, *argv: str, fds: Mapping[int, str | int] | None = None) -> Watched:
-    """Start this Python with ``argv``; killed at the end of ``case`` when it still runs then."""
+def start(
+    case: TestCase,
+    *argv: str,
+    fds: Mapping[int, str | int] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Watched:
+    """Start this Python with ``argv``; killed at the end of ``case`` when it still runs then.
+
+    ``env`` None means our own environment.
+    """
     watched = Watched()
     reactor.spawnProcess(
-        watched, sys.executable, [sys.executable, *argv], env=None,
+        watched, sys.executable, [sys.executable, *argv], env=None if env is None else dict(env),
         childFDs=dict(fds or {0: "w", 1: "r", 2: "r"}),
     )  # fmt: skip
 
