@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Mapping
+from secrets import token_hex
 from typing import Any, cast
 
 from twisted.application.service import IService
@@ -106,7 +106,7 @@ class _Parts:
             SessionAffinity(settings.affinity_slack),
             self.pins,
             veto=2 * settings.health_interval if settings.traffic_veto else 0,
-            launching=Launching(pool, Rules.of(settings), lambda: uuid.uuid4().hex),
+            launching=Launching(pool, Rules.of(settings), lambda: token_hex(16)),
         )
         for replica in self.config.replicas:
             fleet.add_static(replica.name, replica.url)
@@ -161,7 +161,7 @@ class _Parts:
             SessionFinder(self.settings.session_sources),
             Deadlines(self.reactor, timeout),
             time.monotonic,
-            lambda: uuid.uuid4().hex,
+            lambda: token_hex(16),
             timeout,
         )
 

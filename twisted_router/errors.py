@@ -137,6 +137,10 @@ class ReplicaRefused(ReplicaUnreachable):
     """The replica's address refused the connection outright: nobody listens there."""
 
 
+class ReplicaConnectTimedOut(ReplicaUnreachable):
+    """No connection within ``--connect-timeout``: the replica's machine is away, or too busy to accept."""
+
+
 class ReplicaReset(RouterError):
     """The replica closed, reset or answered nonsense before its response head was complete."""
 

@@ -529,7 +529,7 @@ class Writer(TestCase):
         source = Source()
         near.transport.registerProducer(source, True)
         sent = 0
-        while not has_unsent(near.transport):
+        while not source.paused.called:
             write(b"x" * 262_144)
             sent += 262_144
         write(b"y" * 10)

@@ -11,7 +11,7 @@ from twisted_router.core.effects import Event, Phase, ProbeAnswered, ProbeSilent
 from twisted_router.core.fleet import Fleet, Member
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.sessions import Pins
-from twisted_router.errors import ReplicaRefused, ReplicaReset, ReplicaTimedOut
+from twisted_router.errors import ReplicaRefused, ReplicaReset, ReplicaConnectTimedOut
 from twisted_router.services.prober import Prober, ask_health, how_silent, probe_timeout
 
 
@@ -162,7 +162,7 @@ class Verdicts(ProberTestCase):
         """Refused, timed out and broken are told apart, whoever raises them."""
         table: dict[Silence, list[Exception]] = {
             Silence.REFUSED: [ConnectionRefusedError(), ReplicaRefused("x")],
-            Silence.TIMED_OUT: [TimeoutError(), ConnectTimeout(), TCPTimedOutError(), ReplicaTimedOut("x")],
+            Silence.TIMED_OUT: [TimeoutError(), ConnectTimeout(), TCPTimedOutError(), ReplicaConnectTimedOut("x")],
             Silence.BROKEN: [ConnectionLost(), ReplicaReset("x"), ValueError(), CancelledError()],
         }
         for verdict, errors in table.items():

@@ -7,7 +7,7 @@ framed bytes as they came, or the bare content for a client that cannot take the
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from attrs import define, frozen
 
@@ -17,14 +17,26 @@ HEAD_LIMIT = 256 * 1024
 LINE_LIMIT = 16 * 1024
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([^\x00\r\n]*))?\Z").match
-_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*?)[ \t]*\Z").match
+_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)\Z").match
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n").match
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}\Z").match
 _LINE_END = re.compile(rb"[\x00\r\n]").search
 _FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")
 
 
+_OVERRUN = "a chunk does not end where its size says"
+
+
 class BadResponse(Exception):
     """The replica sent something that is not an HTTP/1 response."""
+
+
+class Field(NamedTuple):
+    """One header field: its name in lower case, its value without blanks around, and its line as it came."""
+
+    name: bytes
+    value: bytes
+    line: bytes
 
 
 @frozen
@@ -32,17 +44,17 @@ class Head:
     """A parsed response head.
 
     :ivar minor: 0 or 1, from ``HTTP/1.x``.
-    :ivar fields: names and values as they came, in order; values without surrounding blanks.
+    :ivar fields: in the order they came.
     """
 
     minor: int
     status: int
     reason: bytes
-    fields: tuple[tuple[bytes, bytes], ...]
+    fields: tuple[Field, ...]
 
     def all(self, name: bytes) -> list[bytes]:
         """Every value of a field; ``name`` in lower case."""
-        return [value for field, value in self.fields if field.lower() == name]
+        return [field[1] for field in self.fields if field[0] == name]
 
 
 def parse_head(block: bytes) -> Head:
@@ -61,8 +73,10 @@ def parse_head(block: bytes) -> Head:
         field = _FIELD(line)
         if field is None:
             raise BadResponse("one of its header lines is malformed")
-        fields.append((field[1], field[2]))
-    return Head(int(status[1]), int(status[2]), status[3] or b"", tuple(fields))
+        name, value = field.groups()
+        fields.append(Field(name.lower(), value.rstrip(b" \t"), line))
+    minor, code, reason = status.groups()
+    return Head(int(minor), int(code), reason or b"", tuple(fields))
 
 
 class Follower(Protocol):
@@ -177,17 +191,23 @@ class ChunkedBody:
                 self._check_end(data, at)
                 break
             if skip and data[at - 2 if at > 1 else 0 : at] != b"\r\n"[-at:]:
-                raise BadResponse("a chunk does not end where its size says")
-            line_end = data.find(b"\r\n", at)
-            if line_end < 0:
-                self._hold(data, at)
-                break
-            length = self._size(data, at, line_end)
+                raise BadResponse(_OVERRUN)
+            plain = _CHUNK(data, at)
+            if plain is not None:
+                start = plain.end()
+                length = int(plain[1], 16)
+            else:
+                line_end = data.find(b"\r\n", at)
+                if line_end < 0:
+                    self._hold(data, at)
+                    break
+                start = line_end + 2
+                length = self._size(data[at:line_end])
             if not length:
-                return self._finish(data, at, line_end, out)
-            skip = line_end - at + length + 4
+                return self._finish(data, at, start - 2, out)
+            skip = start - at + length + 2
             if self._decode:
-                out.append(data[line_end + 2 : line_end + 2 + length])
+                out.append(data[start : start + length])
         if self._decode:
             return b"".join(out)
         return data[: size - len(self._held)] if self._held else data
@@ -203,7 +223,7 @@ class ChunkedBody:
             have = b"\r\n"[: 2 - missing]
             tail = data[-len(have) :]
             if not have.endswith(tail):
-                raise BadResponse("a chunk does not end where its size says")
+                raise BadResponse(_OVERRUN)
 
     def _hold(self, data: bytes, at: int) -> None:
         self._held = data[at:]
@@ -211,14 +231,11 @@ class ChunkedBody:
         if len(self._held) > LINE_LIMIT:
             raise BadResponse("a chunk's size line is too long")
 
-    def _size(self, data: bytes, at: int, line_end: int) -> int:
-        digits = data[at:line_end]
-        if b";" in digits:
-            digits, _, extension = digits.partition(b";")
-            if _LINE_END(extension):
-                raise BadResponse("a chunk's extension holds half a line end")
-        digits = digits.rstrip(b" \t")
-        if not _SIZE(digits):
+    def _size(self, line: bytes) -> int:
+        digits, _, extension = line.partition(b";")
+        if _LINE_END(extension):
+            raise BadResponse("a chunk's extension holds half a line end")
+        if not _SIZE(digits.rstrip(b" \t")):
             raise BadResponse("a chunk's size is not a hexadecimal number")
         return int(digits, 16)
 

@@ -61,4 +61,4 @@ def for_client(head: Head) -> list[bytes]:
     connection = head.all(b"connection")
     if connection:
         drops = drops | _named(connection)
-    return [b"%b: %b" % field for field in head.fields if field[0].lower() not in drops]
+    return [field[2] for field in head.fields if field[0] not in drops]

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClien
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from ..errors import ReplicaRefused, ReplicaUnreachable
+from ..errors import ReplicaConnectTimedOut, ReplicaRefused, ReplicaUnreachable
 from .wire import Wire
 
 #: Seconds an idle connection is kept. Model servers close theirs after 5 (uvicorn's default), and a request
@@ -135,8 +135,9 @@ class Pool:
                 ReplicaRefused(f"replica {self._name} refused the connection: nobody listens there")
             )
         if failure.check(TimeoutError, DeferredTimeout):
-            why = f"no connection within {self._timeout:g} seconds"
-        elif failure.check(DNSLookupError):
+            late = f"no connection within {self._timeout:g} seconds"
+            return Failure(ReplicaConnectTimedOut(f"replica {self._name} is unreachable: {late}"))
+        if failure.check(DNSLookupError):
             why = "its host name cannot be resolved"
         elif failure.check(ConnectError):
             why = failure.getErrorMessage().rstrip(".")

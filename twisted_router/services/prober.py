@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from ..core.effects import Event, ProbeAnswered, ProbeSilent, Silence
 from ..core.fleet import Fleet, Member
-from ..errors import ReplicaRefused, ReplicaTimedOut
+from ..errors import ReplicaConnectTimedOut, ReplicaRefused
 
 
 class ProbeResponse(Protocol):
@@ -61,7 +61,7 @@ def how_silent(failure: Failure) -> Silence:
     """Name the way in which a probe got no answer."""
     if failure.check(ConnectionRefusedError, ReplicaRefused):
         return Silence.REFUSED
-    if failure.check(TimeoutError, ConnectTimeout, TCPTimedOutError, ReplicaTimedOut):
+    if failure.check(TimeoutError, ConnectTimeout, TCPTimedOutError, ReplicaConnectTimedOut):
         return Silence.TIMED_OUT
     return Silence.BROKEN
 
