@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.core.effects import Event, Grow, Hasten, ReleaseSlot, Retire, ShutdownBegan, Tick
@@ -18,8 +11,10 @@ from twisted_router.core.fleet import Lease
 from twisted_router.core.places import State
 from twisted_router.errors import Conflict, NoReplicaReady, ShuttingDown
 
+from .walking import walk
 from .world import LAYOUTS, Crashed, World
 
+STOP_OUTCOMES = st.sampled_from(["gone", "lost", "still there"])
 LAYOUT = st.sampled_from(LAYOUTS)
 #: What a process may do by itself.
 WHIMS = ("loads", "hangs", "recovers", "dies", "is seen to die", "leaves children")
@@ -52,6 +47,12 @@ class FleetWalk(RuleBasedStateMachine):
     def feed(self, event: Event) -> None:
         self.survive(self.world.feed, event)
 
+    @initialize(warm=st.booleans())
+    def begin(self, warm: bool) -> None:
+        if warm:
+            self.world.feed(Grow())
+            self.world.bring_up()
+
     # Persons
 
     @rule(data=st.data())
@@ -59,14 +60,24 @@ class FleetWalk(RuleBasedStateMachine):
         slots = [place.slot.name for place, _ in self.world.scene.fleet._slots.places()]
         try:
             self.feed(Grow(data.draw(st.sampled_from([None, *slots]))))
-        except (Conflict, ShuttingDown):
+        except Conflict:
             pass
+        except ShuttingDown:
+            self.restart(LAYOUTS[0], False)
 
     @precondition(lambda self: self.world.scene.view().capacity.owned > 0)
     @rule(data=st.data())
     def retire(self, data: st.DataObject) -> None:
         names = [view.name for view in self.world.scene.view().replicas]
         self.feed(Retire(self.world.scene.fleet.retirable(data.draw(st.sampled_from(names)))))
+
+    @precondition(lambda self: self.world.scene.view().capacity.owned > 0)
+    @rule(data=st.data(), outcome=STOP_OUTCOMES)
+    def retire_and_see(self, data: st.DataObject, outcome: str) -> None:
+        """Retire one without requests and hear at once how its stop went."""
+        self.retire(data)
+        for instance in sorted(self.world.stops):
+            self.survive(self.world.stop_ends, instance, outcome)
 
     @precondition(lambda self: self.world.scene.view().capacity.unconfirmed)
     @rule(data=st.data())
@@ -88,7 +99,7 @@ class FleetWalk(RuleBasedStateMachine):
         self.survive(self.world.bring_up)
 
     @precondition(lambda self: self.world.stops)
-    @rule(data=st.data(), outcome=st.sampled_from(["gone", "gone", "lost", "still there"]))
+    @rule(data=st.data(), outcome=STOP_OUTCOMES)
     def stop_ends(self, data: st.DataObject, outcome: str) -> None:
         self.survive(self.world.stop_ends, data.draw(st.sampled_from(sorted(self.world.stops))), outcome)
 
@@ -151,29 +162,25 @@ class FleetWalk(RuleBasedStateMachine):
 
     # The router's own troubles
 
-    @rule(full=st.booleans())
-    def disk(self, full: bool) -> None:
-        self.world.disk_full = full
-
-    @rule()
-    def save_pins(self) -> None:
-        self.world.saved_pins = self.world.scene.fleet.pins_record(self.world.now)
-
-    @rule(effects=st.integers(0, 6))
-    def light_the_fuse(self, effects: int) -> None:
-        self.world.fuse = effects
+    @rule(
+        data=st.data(), what=st.sampled_from(["disk full", "disk free", "pins", "fuse", "hasten", "shutdown"])
+    )
+    def trouble(self, data: st.DataObject, what: str) -> None:
+        match what:
+            case "disk full" | "disk free":
+                self.world.disk_full = what == "disk full"
+            case "pins":
+                self.world.saved_pins = self.world.scene.fleet.pins_record(self.world.now)
+            case "fuse":
+                self.world.fuse = data.draw(st.integers(0, 6))
+            case "hasten":
+                self.feed(Hasten())
+            case _:
+                self.feed(ShutdownBegan(detach=data.draw(st.booleans())))
 
     @rule(layout=LAYOUT, blind=st.booleans())
     def crash(self, layout: object, blind: bool) -> None:
         self.restart(layout, blind)
-
-    @rule(detach=st.booleans())
-    def shut_down(self, detach: bool) -> None:
-        self.feed(ShutdownBegan(detach))
-
-    @rule()
-    def hasten(self) -> None:
-        self.feed(Hasten())
 
     # What always holds
 
@@ -211,13 +218,4 @@ class FleetWalk(RuleBasedStateMachine):
 class FleetWalkTests(SynchronousTestCase):
     def test_walk(self) -> None:
         """Never two processes on one card, no launch on a reserved slot, no load and no pin left behind."""
-        run_state_machine_as_test(
-            FleetWalk,
-            settings=settings(
-                max_examples=150,
-                stateful_step_count=50,
-                deadline=None,
-                database=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        walk(FleetWalk, walks=200, steps=50)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -19,6 +17,7 @@ from twisted_router.core.policies.vocabulary import Reason
 from twisted_router.errors import NoReplicaReady
 
 from .scene import Scene
+from .walking import walk
 
 SLACK, TTL, CAP = 2, 100.0, 4
 NAMES = ("a", "b", "c")
@@ -133,13 +132,4 @@ class PinsWalk(RuleBasedStateMachine):
 class PinsWalkTests(SynchronousTestCase):
     def test_walk(self) -> None:
         """Load is the open requests and returns to zero; a pin decides exactly when the slack allows."""
-        run_state_machine_as_test(
-            PinsWalk,
-            settings=settings(
-                max_examples=60,
-                stateful_step_count=40,
-                deadline=None,
-                database=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        walk(PinsWalk, walks=60, steps=40)
