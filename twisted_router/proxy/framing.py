@@ -63,6 +63,9 @@ def parse_head(block: bytes) -> Head:
     :raises BadResponse: it is none.
     """
     if b"\r\n " in block or b"\r\n\t" in block:
+        start = block.find(b"\r\n") + 2
+        if block[start : start + 1] in (b" ", b"\t"):
+            raise BadResponse("its first header line begins with a blank")
         block = _FOLD.sub(b" ", block)
     first, *lines = block.split(b"\r\n")
     status = _STATUS(first)
