@@ -495,6 +495,8 @@ class Source:
 class Writer(TestCase):
     """``writer`` on a real pair of sockets: that is what it is about."""
 
+    timeout = 20
+
     async def pair(self) -> tuple[Protocol, Quiet]:
         factory = Factory.forProtocol(Quiet)
         factory.accepted = Deferred()  # type: ignore[attr-defined]
