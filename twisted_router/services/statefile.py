@@ -256,7 +256,7 @@ def _document(content: bytes) -> dict[str, Any]:
 def _take(document: Any, key: str, *kinds: type) -> Any:
     """Return a member of an object that has to be of one of ``kinds``; an int serves for a float."""
     value = document.get(key) if isinstance(document, dict) else None
-    if float in kinds and type(value) is int:
+    if float in kinds and type(value) is int and abs(value) < 1e300:
         value = float(value)
     if type(value) not in kinds or (isinstance(value, float) and not abs(value) < float("inf")):
         raise _Unusable(f"{key!r} is missing or not what it should be")
@@ -310,8 +310,10 @@ def _pins(lines: Iterable[bytes], away: float) -> Iterator[PinRecord]:
         try:
             chunk = json.loads(line)
             for session, home, idle in chunk:
+                if not abs(idle) < float("inf"):
+                    raise ValueError("a time without end")
                 yield PinRecord(str(session), str(home), float(idle) + away)
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise _Unusable(f"a line is damaged ({error})") from error
     if chunk != []:
         raise _Unusable("its end is missing")
