@@ -96,6 +96,11 @@ class LauncherContract(Contract):
         await launcher.stop(self.place.slot, self.one, None, GRACE)
         self.assertFalse(await launcher.is_running(self.place.slot, self.one, handle))
 
+    async def test_a_name_that_begins_alike_is_another_instance(self) -> None:
+        """Markers are compared whole."""
+        launcher, _ = await self.started()
+        self.assertFalse(await launcher.is_running(self.place.slot, self.one[:-1], None))
+
     async def test_another_launcher_stops_an_adopted_replica(self) -> None:
         """What one router started, the next one can stop."""
         first, handle = await self.started()

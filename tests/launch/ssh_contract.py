@@ -15,6 +15,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory, Protocol
 
 from twisted_router.errors import LaunchFailed, LaunchUncertain, StopUnconfirmed
+from twisted_router.launch import remote
 
 from .contract import GRACE, Contract
 from .places import REPLICA, RealPlace
@@ -43,6 +44,7 @@ class SshPlace(Contract):
     place: RealPlace
 
     async def setUp(self) -> None:
+        self.patch(remote, "LOOK_INTERVAL", 0.2)
         self.sshd = Sshd(reactor, self.mktemp())
         self.addCleanup(self.sshd.stop)
         await self.sshd.start()
@@ -125,6 +127,18 @@ class SshContract(SshPlace):
         stopped = launcher.stop(self.place.slot, self.one, handle, GRACE)
         await self.place.up()
         await self.killed(self.assertFailure(stopped, StopUnconfirmed))
+
+    async def test_a_step_without_an_end(self) -> None:
+        """A launch that takes too long is given up, and nobody knows what became of it."""
+        await self.sshd.stop()
+        self.sshd.force = " ".join(self.endless)
+        await self.sshd.start()
+        self.patch(remote, "STEP_TIMEOUT", 3.0)
+        launcher = self.place.launcher_of(self.place.configured())
+        launch = launcher.launch(self.place.slot, self.one)
+        await self.place.up()
+        error = await self.assertFailure(launch, LaunchUncertain)
+        self.assertIn("no end of this step within 3 s", str(error))
 
     async def test_a_host_that_comes_back_is_used_again(self) -> None:
         """A lost connection is made anew for the next step, and the replica is still known."""

@@ -78,12 +78,18 @@ class LocalLauncher:
     """Starts replicas in sessions of their own; finds them again by pid and start time, or by marker.
 
     Output and locks go to the host's ``log_dir``, by default ``logs`` under ``state_dir``.
+
+    :param open_files: soft limit on open files that replicas get, None for the router's own. The router raises
+        its own, and a program that walks over every possible descriptor would take seconds to start.
     """
 
     _log = Logger()
 
-    def __init__(self, host: HostConfig, reactor: Any, state_dir: str) -> None:
+    def __init__(
+        self, host: HostConfig, reactor: Any, state_dir: str, open_files: int | None = None
+    ) -> None:
         self._host = host
+        self._open_files = open_files
         self._reactor = reactor
         self._log_dir = os.path.join(state_dir, "logs")
         self._children: dict[str, _Child] = {}
@@ -138,7 +144,8 @@ class LocalLauncher:
         environ = {**inherited(dict(os.environ)), **dict(command.env)}
         setsid = _checked(slot, command, environ)
         with ExitStack() as opened:
-            log, lock = _files(slot, command, instance)
+            null, log, lock = _files(slot, command, instance)
+            opened.callback(os.close, null)
             opened.callback(os.close, log)
             opened.callback(os.close, lock)
             if await answers(self._reactor, slot.address, slot.port):
@@ -146,8 +153,6 @@ class LocalLauncher:
                     f"slot {slot.name}: something already answers on {slot.address}:{slot.port}; "
                     f"stop it, or give the host another port_base"
                 )
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            opened.callback(os.close, null)
             child = _Child()
             try:
                 transport = IReactorProcess(self._reactor).spawnProcess(
@@ -158,10 +163,12 @@ class LocalLauncher:
                     path=command.workdir,
                     childFDs={0: null, 1: log, 2: log, LOCK_FD: lock},
                 )
-            except (OSError, ValueError) as error:
+            except (OSError, TypeError, ValueError) as error:
                 raise LaunchFailed(
                     f"slot {slot.name}: {command.argv[0]} cannot be started: {error}"
                 ) from error
+        if self._open_files is not None and transport.pid is not None:
+            proc.limit_open_files(transport.pid, self._open_files)
         started = proc.status(transport.pid) if transport.pid is not None else None
         if started is None:
             # Reaped before we could look, so it ran for less than a moment.
@@ -284,10 +291,12 @@ def _checked(slot: Slot, command: ReplicaCommand, environ: dict[str, str]) -> st
     return setsid
 
 
-def _files(slot: Slot, command: ReplicaCommand, instance: str) -> tuple[int, int]:
-    """Open the log with a line that says whose output follows, take the lock."""
+def _files(slot: Slot, command: ReplicaCommand, instance: str) -> tuple[int, int, int]:
+    """Open /dev/null, and the log with a line that says whose output follows; take the lock."""
     with ExitStack() as opened:
         try:
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            opened.callback(os.close, null)
             os.makedirs(command.log_dir, mode=0o700, exist_ok=True)
             lock = files.take_lock(command.lock_path)
             if lock is None:
@@ -299,4 +308,4 @@ def _files(slot: Slot, command: ReplicaCommand, instance: str) -> tuple[int, int
         except OSError as error:
             raise LaunchFailed(f"slot {slot.name}: its log cannot be written: {_reason(error)}") from error
         opened.pop_all()
-    return log, lock
+    return null, log, lock

@@ -158,7 +158,7 @@ def _script(body: str, settings: dict[str, str]) -> Script:
     # The first newline ends whatever a profile left unfinished.
     run = "printf '\\n'; say begin; main </dev/null; say end; exit 0\n"
     text = f"{lines}{shell.PRELUDE}{body}{run}"
-    return Script(text.encode("utf-8", "surrogateescape"), tag)
+    return Script(text.encode("utf-8", "surrogatepass"), tag)
 
 
 def _yes(fact: bool) -> str:
