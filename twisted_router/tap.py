@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 
 import attrs
 from twisted.application.service import IService
+from twisted.logger import Logger
 from twisted.python import usage
 
 from .config.model import SESSION_SOURCES, FleetConfig, Settings
 from .errors import ConfigError
+
+_log = Logger()
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -212,9 +215,18 @@ def range_problems(options: Options) -> list[str]:
 
 
 def makeService(options: Options) -> IService:
-    """Build the router from parsed options."""
+    """Build the router from parsed options; log what is allowed and yet worth a warning.
+
+    :raises SystemExit: a file that the configuration names cannot be used; 1 and a line for each problem.
+    """
     from twisted.internet import reactor
 
     from .assembly import assemble
+    from .config.advice import exposure, warnings
 
-    return assemble(options.fleet, options.settings, reactor)
+    for warning in (*warnings(options.fleet), *exposure(options.fleet, options.settings)):
+        _log.warn("{warning}", warning=warning)
+    try:
+        return assemble(options.fleet, options.settings, reactor)
+    except ConfigError as error:
+        raise SystemExit("\n".join(error.problems)) from error

@@ -96,13 +96,15 @@ class LiveCase(TestCase):
 
     # Configuration
 
-    def host(self, *flags: str, name: str = "here", devices: int = 1, **keys: Any) -> dict[str, Any]:
-        """A host of scripted replicas with these flags; its ports are free."""
+    def host(
+        self, *flags: str, name: str = "here", devices: int = 1, first: int = 0, **keys: Any
+    ) -> dict[str, Any]:
+        """A host of scripted replicas with these flags, its devices from ``first`` on; its ports are free."""
         self.base = free_ports(devices)
         return {
             "name": name,
-            "devices": list(range(devices)),
-            "port_base": self.base,
+            "devices": list(range(first, first + devices)),
+            "port_base": self.base - first,
             "model": "m",
             "command": [sys.executable, REPLICA, "--port", "{port}", *flags],
             **keys,
