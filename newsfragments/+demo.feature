@@ -1,1 +1,1 @@
-``pypto-router demo`` runs the router before simulated replicas, prints the commands to try, and shows each request with its replica and affinity.
+``pypto-router demo`` lets the router launch simulated replicas, prints the commands to try (turns, a stream, grow, shrink, kill a replica, kill the router), shows each request with its replica and affinity and each change of a slot, and leaves nothing behind however it ends.

@@ -148,18 +148,16 @@ def _demo(options: DemoOptions) -> int:
     from twisted.internet import reactor as installed
 
     reactor = cast(Any, installed)
-    screen = LossyLines(1)
-    tap = _tap()
+    demo = Demo(reactor, LossyLines(1), options)
+    _begin_logging(textFileLogObserver(cast(Any, LossyLines(2))), LogLevel.warn)
 
-    def make(arguments: Sequence[str]) -> IService:
-        router = tap.Options()
-        router.parseOptions(list(arguments))
-        return cast(IService, tap.makeService(router))
+    def begin() -> None:
+        # Here, for the reactor has installed its own handlers by now.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: reactor.callFromThread(demo.interrupted))
+        demo.begin()
 
-    demo = Demo(reactor, screen, options, make)
-    _begin_logging(demo.observer)
-    signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(reactor.stop))
-    reactor.callWhenRunning(demo.begin)
+    reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", demo.end)
     reactor.run()
     if demo.problem is not None:
@@ -173,8 +171,8 @@ def _sim(passed: _Passed) -> int:
     os.execv(sys.executable, argv)  # noqa: S606  # no shell is wanted
 
 
-def _begin_logging(observer: ILogObserver) -> None:
-    predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.info)
+def _begin_logging(observer: ILogObserver, level: Any = LogLevel.info) -> None:
+    predicate = LogLevelFilterPredicate(defaultLogLevel=level)
     globalLogBeginner.beginLoggingTo([FilteringLogObserver(observer, [predicate])], redirectStandardIO=False)
 
 

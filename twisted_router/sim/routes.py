@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -148,6 +149,7 @@ class Replica(resource.Resource):
             b"/metrics": lambda: status.metrics(driver.engine, identity.name),
             b"/sim": lambda: _json(
                 status.snapshot(driver.engine, identity.name, identity.devices, self._taken)
+                | {"pid": os.getpid()}
             ),
             b"/v1/models": lambda: _json(
                 answers.models(identity.name, identity.root, identity.max_model_len, identity.created)
