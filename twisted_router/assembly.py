@@ -43,8 +43,9 @@ from .telemetry.metrics import Metrics
 from .web.app import RouterApp
 from .web.auth import Guard
 from .web.fleet import FleetCalls
+from .web.limits import Doors, Limits, raise_open_files
 from .web.openai import RelayResource
-from .web.site import Limits, RouterSite
+from .web.site import RouterSite
 
 #: Connections the kernel may queue before they are accepted; Twisted's 50 make a burst wait a second.
 BACKLOG = 4096
@@ -87,7 +88,11 @@ class _Parts:
         state_file = settings.state_file
         self.store = NoStateFile() if state_file is None else StateFile(state_file)
         state_dir = state_directory(state_file, os.environ)
-        self.launchers = {host.name: make_launcher(host, reactor, state_dir) for host in config.hosts}
+        self.open_files = raise_open_files()
+        self.launchers = {
+            host.name: make_launcher(host, reactor, state_dir, self.open_files.original)
+            for host in config.hosts
+        }
         self.keeper = self.make_keeper()
         self.prober = Prober(
             self.fleet,
@@ -179,9 +184,9 @@ class _Parts:
             FleetCalls(admin, self.snapshot, guard),
             lambda: self.traffic.closing,
         )
-        return RouterSite(
-            app.resource(), relay, Limits(settings.max_body, settings.max_body_total), self.reactor
-        )
+        doors = Doors.of(settings.max_connections, self.open_files.soft, len(self.static) + len(self.slots))
+        limits = Limits(settings.max_body, settings.max_body_total, doors=doors)
+        return RouterSite(app.resource(), relay, limits, self.reactor)
 
     def root(self) -> RouterService:
         settings, reactor, site = self.settings, self.reactor, self.site()

@@ -86,6 +86,11 @@ class Options(usage.Options):
         _parameter("health-interval", _seconds, "Seconds between replica health probes."),
         _parameter("request-timeout", _seconds, "Seconds one proxied request may take in all."),
         _parameter("connect-timeout", _seconds, "Seconds a connection to a replica may take."),
+        _parameter(
+            "max-connections",
+            _whole,
+            "Clients connected at once; 503 beyond (default: from the limit on open files).",
+        ),
         _parameter("max-body", _size, "Bytes one request body may have; 413 beyond."),
         _parameter("max-body-total", _size, "Bytes of request bodies held at once; 503 beyond."),
         [
@@ -198,7 +203,13 @@ def range_problems(options: Options) -> list[str]:
     for flag in ("drain-timeout", "replace-after", "stop-grace"):
         if not 0 <= options[flag] < math.inf:
             problems.append(f"--{flag} must not be negative, got {options[flag]:g}")
-    for flag, least in (("affinity-slack", 0), ("initial-replicas", 0), ("max-replicas", 1), ("max-body", 0)):
+    for flag, least in (
+        ("affinity-slack", 0),
+        ("initial-replicas", 0),
+        ("max-replicas", 1),
+        ("max-connections", 1),
+        ("max-body", 0),
+    ):
         if options[flag] is not None and options[flag] < least:
             problems.append(f"--{flag} must be at least {least}, got {options[flag]}")
     if not 0 <= options["port"] <= 65535:

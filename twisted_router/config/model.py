@@ -149,6 +149,7 @@ class Settings:
     :ivar initial_replicas: None means 1 when the file declares hosts, else 0.
     :ivar max_replicas: None means the declared pool.
     :ivar replace_after: effective value is at least two health intervals.
+    :ivar max_connections: clients served at once; None means as many as there are file descriptors for.
     :ivar max_body: bytes one upload may have.
     :ivar max_body_total: bytes all uploads held at once may have.
     :ivar traffic_veto: whether recent good traffic excuses a probe that timed out.
@@ -171,6 +172,7 @@ class Settings:
     admin_token: str | None = None
     admin_open: bool = False
     detach_on_exit: bool = False
+    max_connections: int | None = None
     max_body: int = 64 * MIB
     max_body_total: int = 1024 * MIB
     session_sources: tuple[str, ...] = SESSION_SOURCES

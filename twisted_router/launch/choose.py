@@ -11,13 +11,11 @@ from ..interfaces import ILauncher
 from .local import LocalLauncher
 
 
-def make_launcher(
-    host: HostConfig, reactor: Any, state_dir: str, open_files: int | None = None
-) -> ILauncher:
+def make_launcher(host: HostConfig, reactor: Any, state_dir: str, open_files: int | None = None) -> ILauncher:
     """Give a host its launcher: local without ``ssh``, else what ``ssh_client`` says.
 
     Where that says nothing it is OpenSSH if the program is there, Conch if not. ``state_dir`` is where local
-    logs and locks go by default, ``open_files`` the soft limit that local replicas get if not the router's own.
+    logs and locks go by default, ``open_files`` their soft limit on open files if not the router's own.
     """
     if host.ssh is None:
         return LocalLauncher(host, reactor, state_dir, open_files)

@@ -79,15 +79,13 @@ class LocalLauncher:
 
     Output and locks go to the host's ``log_dir``, by default ``logs`` under ``state_dir``.
 
-    :param open_files: soft limit on open files that replicas get, None for the router's own. The router raises
-        its own, and a program that walks over every possible descriptor would take seconds to start.
+    :param open_files: soft limit on open files that replicas get, None for the router's own. The router
+        raises its own, and a program that walks over every possible descriptor would start slowly.
     """
 
     _log = Logger()
 
-    def __init__(
-        self, host: HostConfig, reactor: Any, state_dir: str, open_files: int | None = None
-    ) -> None:
+    def __init__(self, host: HostConfig, reactor: Any, state_dir: str, open_files: int | None = None) -> None:
         self._host = host
         self._open_files = open_files
         self._reactor = reactor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,6 +33,13 @@ class Status:
     alive: bool
     group: int
     session: int
+
+
+def limit_open_files(pid: int, soft: int) -> None:
+    """Give a process that has just been started another soft limit on open files; the hard one stays."""
+    with suppress(OSError, ValueError):  # it has ended already, which others notice
+        hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @cache

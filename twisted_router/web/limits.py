@@ -19,12 +19,12 @@ _ANSWERED = 64
 class OpenFiles:
     """The limit on open files of this process.
 
-    :ivar original: the soft limit this process was started with; what it launches is to have that one.
-    :ivar soft: the limit now.
+    :ivar soft: the soft limit now.
+    :ivar original: the one this process was started with, for what it launches; None if it is the same.
     """
 
-    original: int
     soft: int
+    original: int | None
 
 
 def raise_open_files() -> OpenFiles:
@@ -33,11 +33,10 @@ def raise_open_files() -> OpenFiles:
     if original != hard:
         with suppress(ValueError, OSError):  # an unlimited hard limit may be more than the kernel grants
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return OpenFiles(original, _bounded(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
-
-
-def _bounded(limit: int) -> int:
-    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return OpenFiles(
+        1 << 20 if soft == resource.RLIM_INFINITY else soft, original if soft != original else None
+    )
 
 
 @define
