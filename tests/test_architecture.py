@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interfaces": {"core"},
     **dict.fromkeys(_MIDDLE, _BELOW_MIDDLE),
     "web": _BELOW_MIDDLE | _MIDDLE,
-    "assembly": _BELOW_MIDDLE | _MIDDLE | {"web"},
+    "assembly": _BELOW_MIDDLE | _MIDDLE | {"config", "web"},
     "tap": _BELOW_MIDDLE | _MIDDLE | {"config", "web", "assembly"},
     "cli": {"errors", "config", "config.model"},
     "sim": {"errors"},

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_router import errors
 from twisted_router.config.model import SESSION_SOURCES, HostConfig, ReplicaConfig, Settings
 from twisted_router.config.reading import parse_fleet
+from twisted_router.core.policies.registry import POLICIES
 from twisted_router.core.snapshot import FleetView
 from twisted_router.tap import Options
 from twisted_router.telemetry.metrics import Metrics
@@ -76,6 +77,16 @@ class ConfigurationTests(SynchronousTestCase):
         """The order in which session ids are looked for is the one on the page."""
         listed = CONFIGURATION.partition("The order of sources is")[2].partition(": a name")[0]
         self.assertEqual(tuple(re.findall(r"``(.+?)``", listed)), SESSION_SOURCES)
+
+
+class PoliciesTests(SynchronousTestCase):
+    """The page about routing policies."""
+
+    def test_policies(self) -> None:
+        """Every policy is documented, with what it reads, and no other."""
+        page = (ROOT / "docs" / "policies.rst").read_text(encoding="utf-8")
+        told = {name: reads for name, reads in rows(page).items() if name != "Policy"}
+        self.assertEqual(told, {entry.name: entry.reads for entry in POLICIES.values()})
 
 
 class OperationsTests(SynchronousTestCase):

@@ -40,6 +40,8 @@ FURTHER: dict[str, object] = {
     "max-body-total": 1 << 30,
     "admin-token-file": None,
     "no-traffic-veto": 0,
+    "policy": "session",
+    "no-receipts": 0,
     "access-log": 0,
     "admin-open": 0,
     "detach-on-exit": 0,

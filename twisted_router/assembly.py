@@ -12,12 +12,15 @@ from twisted.application.service import IService
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
 
+from . import __version__
+from .config.advice import warnings
 from .config.model import FleetConfig, ReplicaConfig, Settings
 from .core.effects import Effect, Retired
 from .core.fleet import Fleet, Member
 from .core.places import Rules
-from .core.policies.session import SessionAffinity
+from .core.policies.registry import POLICIES, policy_of
 from .core.sessions import Pins
 from .core.slots import cut_slots, plan_pool
 from .core.snapshot import FleetView
@@ -47,6 +50,8 @@ from .web.limits import Doors, Limits, raise_open_files
 from .web.openai import RelayResource
 from .web.site import RouterSite
 
+_log = Logger()
+
 #: Connections the kernel may queue before they are accepted; Twisted's 50 make a burst wait a second.
 BACKLOG = 4096
 
@@ -60,6 +65,7 @@ def assemble(config: FleetConfig, settings: Settings, reactor: Any) -> IService:
     :raises OSError: no private directory for ssh's sockets can be made.
     """
     reactor.seconds = time.monotonic
+    announce(config, settings)
     parts = _Parts(config, settings, reactor)
     root = parts.root()
     parts.prober.setServiceParent(root)
@@ -108,7 +114,7 @@ class _Parts:
         settings, hosts = self.settings, self.config.hosts
         pool = plan_pool(hosts, settings.initial_replicas, settings.max_replicas)
         fleet = Fleet(
-            SessionAffinity(settings.affinity_slack),
+            policy_of(settings),
             self.pins,
             veto=2 * settings.health_interval if settings.traffic_veto else 0,
             launching=Launching(pool, Rules.of(settings), lambda: token_hex(16)),
@@ -168,6 +174,7 @@ class _Parts:
             time.monotonic,
             lambda: token_hex(16),
             timeout,
+            self.settings.receipts,
         )
 
     def site(self) -> RouterSite:
@@ -219,6 +226,26 @@ class _Parts:
             time.monotonic,
             lambda save: deferToThreadPool(reactor, reactor.getThreadPool(), save),
         )
+
+
+def announce(config: FleetConfig, settings: Settings) -> None:
+    """Log what is about to run, and what a person may not have meant."""
+    slots = cut_slots(config.hosts)
+    _log.info(
+        "pypto-router {version}: {replicas} replicas given, {slots} slots to launch on, policy {policy}",
+        version=__version__,
+        replicas=len(config.replicas),
+        slots=len(slots),
+        policy=settings.policy,
+    )
+    for advice in warnings(config):
+        _log.warn("{advice}", advice=advice)
+    harm = POLICIES[settings.policy.partition(":")[0]].harm
+    if harm:
+        _log.warn("policy {policy}: {harm}", policy=settings.policy, harm=harm)
+    if slots and settings.admin_token is None:
+        who = "anybody who can connect" if settings.admin_open else "callers on this machine"
+        _log.warn("no --admin-token: {who} can launch and stop replicas", who=who)
 
 
 def state_directory(state_file: str | None, environ: Mapping[str, str]) -> str:

@@ -83,6 +83,12 @@ class Options(usage.Options):
             _whole,
             "Extra outstanding requests a pinned replica may carry before a session moves; 0: no affinity.",
         ),
+        [
+            "policy",
+            None,
+            "session",
+            "Routing policy, NAME or NAME:key=value,...; the documentation lists them.",
+        ],
         _parameter("health-interval", _seconds, "Seconds between replica health probes."),
         _parameter("request-timeout", _seconds, "Seconds one proxied request may take in all."),
         _parameter("connect-timeout", _seconds, "Seconds a connection to a replica may take."),
@@ -124,6 +130,7 @@ class Options(usage.Options):
     ]
     optFlags = [
         ["no-traffic-veto", None, "Count a timed-out probe even while the replica completes requests."],
+        ["no-receipts", None, "Send no X-Router-Replica and X-Router-Affinity headers with answers."],
         ["access-log", None, "Log one line for each proxied request."],
         ["admin-open", None, "Without a token, allow administrative calls from anywhere."],
         ["detach-on-exit", None, "Leave launched replicas running when the router stops."],
@@ -157,6 +164,16 @@ class Options(usage.Options):
         if problems:
             raise BadValue("\n".join(problems))
         self.settings = self._settings()
+        from .core.policies.registry import policy_of
+        from .core.slots import plan_pool
+
+        try:
+            plan_pool(self.fleet.hosts, self.settings.initial_replicas, self.settings.max_replicas)
+            policy_of(self.settings)
+        except ConfigError as error:
+            raise BadValue(str(error)) from None
+        except ValueError as error:
+            raise BadValue(f"--policy: {error}") from None
 
     def _settings(self) -> Settings:
         """Gather the values, which are in range."""
@@ -167,6 +184,7 @@ class Options(usage.Options):
         }
         values["session_sources"] = _sources(self["session-sources"])
         values["traffic_veto"] = not self["no-traffic-veto"]
+        values["receipts"] = not self["no-receipts"]
         for flag in ("access-log", "admin-open", "detach-on-exit"):
             values[flag.replace("-", "_")] = bool(self[flag])
         values["admin_token"] = _token(self, os.environ)

@@ -17,6 +17,7 @@ from twisted_router.config.model import SESSION_SOURCES
 from twisted_router.core.effects import Effect, Event, Launch, Outcome, Retired
 from twisted_router.core.fleet import Fleet, Member
 from twisted_router.core.policies.session import SessionAffinity
+from twisted_router.core.policies.vocabulary import Policy
 from twisted_router.core.sessions import Pins
 from twisted_router.core.snapshot import FleetView
 from twisted_router.interfaces import IRecorder
@@ -175,10 +176,12 @@ class Router:
         request_timeout: float = 3600.0,
         limits: Limits | None = None,
         guard: Guard | None = None,
+        policy: Policy | None = None,
+        receipts: bool = False,
     ) -> None:
         self.clock = clock = Clock()
         self.pins = Pins(ttl)
-        self.fleet = Fleet(SessionAffinity(slack), self.pins, veto=10.0)
+        self.fleet = Fleet(policy or SessionAffinity(slack), self.pins, veto=10.0)
         self.replicas = {name: Endpoint(clock) for name in names or ("a", "b")}
         for name in self.replicas:
             self.fleet.add_static(name, f"http://{name}:8001")
@@ -200,6 +203,7 @@ class Router:
             clock.seconds,
             lambda: f"{next(minted):032x}",
             request_timeout,
+            receipts,
         )
         relay = RelayResource(front)
         calls = FleetCalls(self.steward, self.view, guard or Guard(None, is_open=True))

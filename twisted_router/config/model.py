@@ -152,6 +152,8 @@ class Settings:
     :ivar max_connections: clients served at once; None means as many as there are file descriptors for.
     :ivar max_body: bytes one upload may have.
     :ivar max_body_total: bytes all uploads held at once may have.
+    :ivar policy: a routing policy's name, perhaps with parameters: ``NAME:key=value,key=value``.
+    :ivar receipts: whether answers carry ``X-Router-Replica`` and ``X-Router-Affinity``.
     :ivar traffic_veto: whether recent good traffic excuses a probe that timed out.
     """
 
@@ -178,3 +180,5 @@ class Settings:
     session_sources: tuple[str, ...] = SESSION_SOURCES
     traffic_veto: bool = True
     access_log: bool = False
+    policy: str = "session"
+    receipts: bool = True

@@ -21,6 +21,7 @@ from .effects import (
 )
 from .members import Choice, Lease, Member
 from .policies.vocabulary import Affinity, Ask, Policy, Reason
+from .prefix import Prompt
 from .records import FleetRecord, PinRecord
 from .sessions import Pin, Pins
 from .snapshot import FleetView
@@ -62,21 +63,27 @@ class Fleet:
 
     # Routing
 
-    def pick(self, session: str, known: bool, now: float) -> Choice:
+    @property
+    def wants_prompt(self) -> bool:
+        """Whether the policy reads a request's text, and what becomes of it."""
+        return self._policy.wants_prompt
+
+    def pick(self, session: str, known: bool, now: float, prompt: Prompt | None = None) -> Choice:
         """Choose a replica for one request and pin its conversation there.
 
         :param session: the conversation's id, minted for this request where the client named none.
         :param known: whether the client named it.
+        :param prompt: what is known of its text, where the policy ``wants_prompt``.
         :raises NoReplicaReady: nothing is routable.
         """
         if not self._routable:
             self._rejected += 1
             raise NoReplicaReady("no serving replica is currently routable")
         pin = self._pins.find(session, now) if known else None
-        ask = Ask(session if known else None, None if pin is None else pin.home, now)
+        ask = Ask(session if known else None, None if pin is None else pin.home, now, prompt)
         position, reason = self._policy.choose(ask, self._routable)
         self._routed += 1
-        if reason is Reason.PINNED:
+        if reason.affinity is Affinity.HIT:
             self._hits += 1
         return self._settle(session, ask, self._routable[position], reason, pin, now)
 
@@ -88,7 +95,7 @@ class Fleet:
         if refused.reason.affinity is Affinity.HIT:
             self._hits -= 1
         refused.member.routed -= 1
-        ask = Ask(refused.ask.session, None, now)
+        ask = Ask(refused.ask.session, None, now, refused.ask.prompt)
         position, _ = self._policy.choose(ask, others)
         return self._settle(
             refused.pin.session, ask, others[position], Reason.CONNECT_REFUSED, refused.pin, now
@@ -100,8 +107,7 @@ class Fleet:
         member.routed += 1
         if pin is None or pin.home != member.instance:
             pin = self._pins.place(session, member.instance, now)
-        self._policy.observe(ask, member, reason)
-        return Choice(member, reason, ask, pin)
+        return Choice(member, reason, ask, pin, self._policy.observe(ask, member, reason))
 
     def lease(self, choice: Choice, clock: Callable[[], float]) -> Lease:
         """Count one request as load of the chosen replica until the lease is released."""
@@ -138,6 +144,7 @@ class Fleet:
                 return (*self._probed(instance, Silence.REFUSED.value, now), ProbeNow(instance))
             case SessionFinished(session):
                 self._pins.release(session)
+                self._policy.session_ended(session)
                 return ()
             case Tick():
                 return self._supervised(self._slots.tick(now), now)
@@ -264,4 +271,5 @@ class Fleet:
         homes = frozenset(member.instance for member in members if not member.draining)
         for gone in self._homes - homes:
             self._pins.release_home(gone)
+            self._policy.replica_gone(gone)
         self._homes = homes

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from attrs import define, field, frozen
 
 from .effects import Phase
-from .policies.vocabulary import Ask, Reason
+from .policies.vocabulary import Ask, Outcome, Reason, Trace
 from .sessions import Pin, Pins
 from .snapshot import ReplicaView
 
@@ -82,24 +83,40 @@ class Member:
         )
 
 
+class Usage(NamedTuple):
+    """What an answer says of its tokens, as far as it does (``usage`` in OpenAI's API)."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+
+
+NO_USAGE = Usage()
+
+
 @frozen(eq=False)
 class Choice:
-    """A replica picked for one request, and the rule that picked it."""
+    """A replica picked for one request, and the rule that picked it.
+
+    :ivar trace: the policy's note on this request, to be told how it goes; None when it does not care.
+    """
 
     member: Member
     reason: Reason
     ask: Ask
     pin: Pin
+    trace: Trace | None = None
 
 
 class Lease:
     """One request's share of a replica's load, given back exactly once however the request ends."""
 
-    __slots__ = ("_clock", "_pins", "member", "pin")
+    __slots__ = ("_clock", "_pins", "member", "pin", "trace")
 
     def __init__(self, choice: Choice, pins: Pins, clock: Callable[[], float]) -> None:
         self.member = choice.member
         self.pin = choice.pin
+        self.trace = choice.trace
         self._pins = pins
         self._clock = clock
         self.member.leases.add(self)
@@ -111,8 +128,12 @@ class Lease:
     def __exit__(self, *unused: object) -> None:
         self.release()
 
-    def release(self, *, good: bool = False) -> None:
-        """Give the share back; ``good`` when a 2xx answer was completed. A second call does nothing."""
+    def release(self, *, good: bool = False, usage: Usage = NO_USAGE) -> None:
+        """Give the share back; a second call does nothing.
+
+        :param good: a 2xx answer was completed.
+        :param usage: what the answer said of its tokens.
+        """
         member = self.member
         if self not in member.leases:
             return
@@ -122,5 +143,7 @@ class Lease:
         self._pins.touch(self.pin, now)
         if good:
             member.good = now
+        if self.trace is not None:
+            self.trace.ended(now, Outcome(good, *usage))
         if member.draining and not member.leases:
             member.idle()

@@ -13,7 +13,9 @@ from twisted.python.failure import Failure
 from twisted.web.http_headers import Headers
 
 from ..core.effects import ConnectRefused, Ending, Event, Outcome, SessionFinished
-from ..core.fleet import Choice, Fleet, Lease, Member
+from ..core.fleet import Fleet
+from ..core.members import NO_USAGE, Choice, Lease, Member
+from ..core.prefix import read_prompt
 from ..errors import (
     NoReplicaReady,
     ReplicaRefused,
@@ -29,6 +31,7 @@ from .deadlines import Deadlines
 from .framing import BadResponse, CloseBody
 from .head import SessionFinder
 from .headers import for_client, for_replica
+from .usage import UsageReader
 from .wire import WireResponse
 
 #: Methods whose requests carry a length even when they have no body.
@@ -85,6 +88,7 @@ class Front:
     :ivar deadlines: the queue of ``--request-timeout``.
     :ivar seconds: the monotonic clock.
     :ivar mint: makes a new session id.
+    :ivar receipts: whether answers say which replica was chosen and why.
     """
 
     fleet: Fleet
@@ -97,6 +101,18 @@ class Front:
     seconds: Callable[[], float]
     mint: Callable[[], str]
     request_timeout: float
+    receipts: bool = False
+
+
+def _receipt(choice: Choice) -> bytes:
+    """Say in the answer's head which replica gave it, and by which rule."""
+    reason = choice.reason
+    name = choice.member.name.encode("ascii", "replace")
+    return b"X-Router-Replica: %b\r\nX-Router-Affinity: %b; reason=%b" % (
+        name,
+        reason.affinity.value.encode("ascii"),
+        reason.value.encode("ascii"),
+    )
 
 
 class Exchange:
@@ -113,6 +129,7 @@ class Exchange:
         self._began = front.seconds()
         self._first_byte: float | None = None
         self._sent = 0
+        self._usage: UsageReader | None = None
         self._status = 0
         self._session = ""
         self._choice: Choice | None = None
@@ -135,7 +152,8 @@ class Exchange:
         self._headers = for_replica(request.requestHeaders)
         try:
             self._leave = front.enter(self.cut_off)
-            choice = front.fleet.pick(self._session, found is not None, self._began)
+            prompt = read_prompt(self._body) if front.fleet.wants_prompt else None
+            choice = front.fleet.pick(self._session, found is not None, self._began, prompt)
         except (ShuttingDown, NoReplicaReady) as error:
             self._fail(error, Ending.REJECTED)
             return
@@ -181,6 +199,8 @@ class Exchange:
         self._status = head.status
         lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *for_client(head), *framing]
         lines.append(b"X-Session-Id: " + self._session.encode("ascii"))
+        if self._front.receipts and self._choice is not None:
+            lines.append(_receipt(self._choice))
         if not request.is_persistent():
             lines.append(b"Connection: close")
         lines.append(b"\r\n")
@@ -193,11 +213,21 @@ class Exchange:
     def body_data(self, data: bytes) -> None:
         """Relay a piece of the body, the first one together with the head."""
         if self._first_byte is None:
-            self._first_byte = self._front.seconds() - self._began
+            self._began_to_answer()
+        if self._usage is not None:
+            self._usage.add(data)
         self._sent += len(data)
         if self._head is not None:
             data, self._head = self._head + data, None
         self._request.send(data)
+
+    def _began_to_answer(self) -> None:
+        now = self._front.seconds()
+        self._first_byte = now - self._began
+        trace = self._lease.trace if self._lease is not None else None
+        if trace is not None and 200 <= self._status < 300:
+            trace.first_byte(now)
+            self._usage = UsageReader()
 
     def body_done(self) -> None:
         """The answer is complete."""
@@ -321,7 +351,8 @@ class Exchange:
         front, request, choice = self._front, self._request, self._choice
         front.deadlines.cancel(self._timed_out)
         if self._lease is not None:
-            self._lease.release(good=ending is Ending.DONE and 200 <= self._status < 300)
+            good = ending is Ending.DONE and 200 <= self._status < 300
+            self._lease.release(good=good, usage=NO_USAGE if self._usage is None else self._usage.read())
         finals = request.requestHeaders.getRawHeaders(b"x-dynamo-session-final")
         if finals and finals[0].strip().lower() == b"true":
             front.apply(SessionFinished(self._session))

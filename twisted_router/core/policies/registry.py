@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import field, frozen
 
+from ...config.model import Settings
 from .cache_aware import CacheAware
 from .consistent_hash import ConsistentHash
 from .gate import Gate, Marks
@@ -213,3 +214,24 @@ def make_policy(name: str, given: Mapping[str, object] | None = None) -> Policy:
             for parameter in entry.parameters
         }
     )
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Make the policy that the command line names: ``NAME`` or ``NAME:key=value,key=value``.
+
+    ``--affinity-slack`` and ``--session-ttl`` are the defaults of ``session``'s slack and of ``work``'s TTL.
+
+    :raises ValueError: see ``make_policy``.
+    """
+    name, _, text = settings.policy.partition(":")
+    given: dict[str, object] = {}
+    if name == "session":
+        given["slack"] = settings.affinity_slack
+    elif name == "work":
+        given["session_ttl"] = settings.session_ttl
+    for pair in filter(None, text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"policy {name}: expected key=value, got {pair!r}")
+        given[key.strip()] = value.strip()
+    return make_policy(name, given)

@@ -1,0 +1,1 @@
+``--policy`` chooses among thirteen routing policies, and answers say which replica was chosen and why.
