@@ -18,6 +18,7 @@ from ..core.members import NO_USAGE, Choice, Lease, Member
 from ..core.prefix import read_prompt
 from ..errors import (
     NoReplicaReady,
+    Overloaded,
     ReplicaRefused,
     ReplicaReset,
     ReplicaTimedOut,
@@ -259,7 +260,9 @@ class Exchange:
             self._front.apply(ConnectRefused(self._choice.member.instance))
             if self._move(self._choice):
                 return
-        if isinstance(error, ReplicaUnreachable):
+        if isinstance(error, Overloaded):
+            self._fail(error, Ending.REJECTED)
+        elif isinstance(error, ReplicaUnreachable):
             self._fail(error, Ending.UNREACHABLE)
         elif isinstance(error, RouterError):
             self._fail(ReplicaReset(f"replica {self._name}: {error}"), Ending.RESET)

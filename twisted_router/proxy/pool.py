@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import EMFILE, ENFILE
 from typing import cast
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -11,7 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClien
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from ..errors import ReplicaConnectTimedOut, ReplicaRefused, ReplicaUnreachable
+from ..errors import Overloaded, ReplicaConnectTimedOut, ReplicaRefused, ReplicaUnreachable
 from .wire import Wire
 
 #: Seconds an idle connection is kept. Model servers close theirs after 5 (uvicorn's default), and a request
@@ -61,7 +62,8 @@ class Pool:
         """Open a new connection.
 
         Fails with ``ReplicaRefused`` when nobody listens, ``ReplicaUnreachable`` for anything else that keeps
-        the connection from being made within the time. Cancelling it gives up.
+        the connection from being made within the time, ``Overloaded`` when the router lacks a descriptor for
+        it. Cancelling it gives up.
         """
         connecting = cast("Deferred[Wire]", self._endpoint.connect(self._factory))
         connecting.addTimeout(self._timeout, self._clock)
@@ -137,6 +139,8 @@ class Pool:
         if failure.check(TimeoutError, DeferredTimeout):
             late = f"no connection within {self._timeout:g} seconds"
             return Failure(ReplicaConnectTimedOut(f"replica {self._name} is unreachable: {late}"))
+        if isinstance(failure.value, ConnectError) and failure.value.osError in (EMFILE, ENFILE):
+            return Failure(Overloaded("the router has run out of file descriptors; try again later"))
         if failure.check(DNSLookupError):
             why = "its host name cannot be resolved"
         elif failure.check(ConnectError):

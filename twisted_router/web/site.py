@@ -29,8 +29,7 @@ from ..errors import (
 from ..proxy.deadlines import Deadlines
 from ..proxy.wire import writer
 from . import problems
-from .limits import Limits as Limits
-from .limits import Shut
+from .limits import Limits, Shut
 
 _ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#]*").match
 _NOT_IN_HOSTS = re.compile(rb"[^A-Za-z0-9._~!$&'()*+,;=%:\[\]-]").search
