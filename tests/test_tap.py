@@ -36,11 +36,29 @@ FURTHER: dict[str, object] = {
     "host": "0.0.0.0",
     "replace-after": 30,
     "stop-grace": 30,
+    "policy": "session",
+    "max-outstanding": None,
+    "queue-size": 0,
+    "queue-timeout": 60,
+    "max-hold": 60,
+    "gate": 0,
+    "gate": 0,
+    "max-outstanding": None,
+    "queue-size": 0,
+    "queue-timeout": 60,
+    "max-hold": 60,
+    "max-connections": None,
+    "no-receipts": 0,
     "max-body": 64 << 20,
     "max-body-total": 1 << 30,
     "admin-token-file": None,
     "no-traffic-veto": 0,
     "policy": "session",
+    "max-outstanding": None,
+    "queue-size": 0,
+    "queue-timeout": 60,
+    "max-hold": 60,
+    "gate": 0,
     "no-receipts": 0,
     "access-log": 0,
     "admin-open": 0,
@@ -56,8 +74,18 @@ SECONDS = (
     "drain-timeout",
     "replace-after",
     "stop-grace",
+    "queue-timeout",
+    "max-hold",
 )
-WHOLE = ("port", "affinity-slack", "initial-replicas", "max-replicas")
+WHOLE = (
+    "port",
+    "affinity-slack",
+    "initial-replicas",
+    "max-replicas",
+    "queue-size",
+    "max-outstanding",
+    "max-connections",
+)
 SIZES = ("max-body", "max-body-total")
 
 
@@ -139,10 +167,18 @@ class Values(TapTestCase):
 
     def test_switches(self) -> None:
         """Switches switch."""
-        settings = self.parse("--no-traffic-veto", "--access-log", "--admin-open", "--detach-on-exit")
+        settings = self.parse(
+            "--no-traffic-veto", "--access-log", "--admin-open", "--detach-on-exit", "--no-receipts"
+        )
         self.assertEqual(
-            (settings.traffic_veto, settings.access_log, settings.admin_open, settings.detach_on_exit),
-            (False, True, True, True),
+            (
+                settings.receipts,
+                settings.traffic_veto,
+                settings.access_log,
+                settings.admin_open,
+                settings.detach_on_exit,
+            ),
+            (False, False, True, True, True),
         )
 
     def test_sizes(self) -> None:
@@ -197,7 +233,15 @@ class Refusals(TapTestCase):
 
     def test_out_of_range(self) -> None:
         """A value that parses and makes no sense is refused with its flag, its bound and itself."""
-        positive = ("session-ttl", "health-interval", "request-timeout", "connect-timeout", "launch-timeout")
+        positive = (
+            "queue-timeout",
+            "max-hold",
+            "session-ttl",
+            "health-interval",
+            "request-timeout",
+            "connect-timeout",
+            "launch-timeout",
+        )
         table: list[tuple[str, str, str]] = []
         for flag in positive:
             for value in ("0", "-1", "inf", "-inf"):
@@ -209,6 +253,7 @@ class Refusals(TapTestCase):
             ("affinity-slack", "-1", "--affinity-slack must be at least 0, got -1"),
             ("initial-replicas", "-1", "--initial-replicas must be at least 0, got -1"),
             ("max-replicas", "0", "--max-replicas must be at least 1, got 0"),
+            ("max-connections", "0", "--max-connections must be at least 1, got 0"),
             ("max-body", "-1", "--max-body must be at least 0, got -1"),
             ("port", "-1", "--port must be between 0 and 65535, got -1"),
             ("port", "65536", "--port must be between 0 and 65535, got 65536"),
@@ -223,6 +268,12 @@ class Refusals(TapTestCase):
             error = self.refusal(f"--{flag}={value}")
             self.assertIsInstance(error, BadValue, (flag, value))
             self.assertEqual(str(error), words)
+
+    def test_policy(self) -> None:
+        """A policy that does not exist is a value that cannot be used."""
+        error = self.refusal("--policy", "fastest")
+        self.assertIsInstance(error, BadValue)
+        self.assertTrue(str(error).startswith("--policy: "), str(error))
 
     def test_all_at_once(self) -> None:
         """All problems, of flags and of the file, are told at once, a line each."""

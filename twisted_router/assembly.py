@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from . import __version__
 from .config.advice import warnings
 from .config.model import FleetConfig, ReplicaConfig, Settings
-from .core.effects import Effect, Retired
+from .core.effects import Effect, Retired, Routed
 from .core.fleet import Fleet, Member
 from .core.places import Rules
 from .core.policies.registry import POLICIES, policy_of
@@ -31,6 +31,7 @@ from .proxy.connect import endpoint_for
 from .proxy.deadlines import Deadlines
 from .proxy.exchange import Front
 from .proxy.head import SessionFinder
+from .proxy.holding import Holding
 from .services.admin import Admin
 from .services.adoption import Adoption
 from .services.keeper import Keeper
@@ -86,6 +87,7 @@ class _Parts:
         self.endpoints = {name: self.endpoint_to(replica) for name, replica in self.static.items()}
         self.pins = Pins(settings.session_ttl)
         self.fleet = self.make_fleet()
+        self.holding = self.make_holding()
         self.clients = Clients(reactor, self.endpoint_of, settings.connect_timeout)
         self.metrics = Metrics(self.snapshot, access if settings.access_log else None)
         self.traffic = Traffic()
@@ -118,10 +120,25 @@ class _Parts:
             self.pins,
             veto=2 * settings.health_interval if settings.traffic_veto else 0,
             launching=Launching(pool, Rules.of(settings), lambda: token_hex(16)),
+            max_outstanding=settings.max_outstanding,
         )
         for replica in self.config.replicas:
             fleet.add_static(replica.name, replica.url)
         return fleet
+
+    def make_holding(self) -> Holding | None:
+        settings = self.settings
+        if not settings.queue_size and not self.fleet.is_gated:
+            return None
+        return Holding(
+            self.fleet,
+            self.reactor,
+            time.monotonic,
+            size=settings.queue_size,
+            timeout=settings.queue_timeout,
+            max_hold=settings.max_hold,
+            eta=lambda: self.snapshot().eta,
+        )
 
     def make_keeper(self) -> Keeper:
         return Keeper(
@@ -157,6 +174,9 @@ class _Parts:
         self.metrics.performed(effect)
         if isinstance(effect, Retired):
             self.clients.forget(effect.instance)
+        elif isinstance(effect, Routed) and self.holding is not None:
+            # Those who wait go on once this effect and those beside it are done.
+            self.reactor.callLater(0, self.holding.poke)
 
     def snapshot(self) -> FleetView:
         return self.fleet.snapshot(time.monotonic())
@@ -175,6 +195,7 @@ class _Parts:
             lambda: token_hex(16),
             timeout,
             self.settings.receipts,
+            self.holding,
         )
 
     def site(self) -> RouterSite:

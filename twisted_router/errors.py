@@ -110,6 +110,23 @@ class Overloaded(RouterError):
     retry_after = 1
 
 
+class QueueFull(RouterError):
+    """Every routable replica is at ``--max-outstanding`` and nobody more may wait."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+    retry_after = 1
+
+
+class QueueTimedOut(RouterError):
+    """A request has waited for a replica as long as ``--queue-timeout`` allows."""
+
+    status = 503
+    code = "queue_timeout"
+    retry_after = 1
+
+
 class NoReplicaReady(RouterError):
     """Nothing is routable."""
 

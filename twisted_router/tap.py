@@ -89,6 +89,10 @@ class Options(usage.Options):
             "session",
             "Routing policy, NAME or NAME:key=value,...; the documentation lists them.",
         ],
+        _parameter("max-outstanding", _whole, "Requests one replica may have at once (default: no limit)."),
+        _parameter("queue-size", _whole, "Requests that may wait for a replica; 0 answers 503 at once."),
+        _parameter("queue-timeout", _seconds, "Seconds a request may wait for a replica; 503 then."),
+        _parameter("max-hold", _seconds, "Seconds --gate may hold a request; it is sent then."),
         _parameter("health-interval", _seconds, "Seconds between replica health probes."),
         _parameter("request-timeout", _seconds, "Seconds one proxied request may take in all."),
         _parameter("connect-timeout", _seconds, "Seconds a connection to a replica may take."),
@@ -130,6 +134,7 @@ class Options(usage.Options):
     ]
     optFlags = [
         ["no-traffic-veto", None, "Count a timed-out probe even while the replica completes requests."],
+        ["gate", None, "Let conversations wait between turns while the caches are full (--policy work)."],
         ["no-receipts", None, "Send no X-Router-Replica and X-Router-Affinity headers with answers."],
         ["access-log", None, "Log one line for each proxied request."],
         ["admin-open", None, "Without a token, allow administrative calls from anywhere."],
@@ -185,7 +190,7 @@ class Options(usage.Options):
         values["session_sources"] = _sources(self["session-sources"])
         values["traffic_veto"] = not self["no-traffic-veto"]
         values["receipts"] = not self["no-receipts"]
-        for flag in ("access-log", "admin-open", "detach-on-exit"):
+        for flag in ("access-log", "admin-open", "detach-on-exit", "gate"):
             values[flag.replace("-", "_")] = bool(self[flag])
         values["admin_token"] = _token(self, os.environ)
         return Settings(**values)
@@ -215,7 +220,15 @@ def _token(options: Options, environ: Mapping[str, str]) -> str | None:
 def range_problems(options: Options) -> list[str]:
     """Name every value that is out of range, one sentence each."""
     problems = []
-    for flag in ("session-ttl", "health-interval", "request-timeout", "connect-timeout", "launch-timeout"):
+    for flag in (
+        "session-ttl",
+        "health-interval",
+        "request-timeout",
+        "connect-timeout",
+        "launch-timeout",
+        "queue-timeout",
+        "max-hold",
+    ):
         if not 0 < options[flag] < math.inf:
             problems.append(f"--{flag} must be a positive number of seconds, got {options[flag]:g}")
     for flag in ("drain-timeout", "replace-after", "stop-grace"):

@@ -25,6 +25,7 @@ from twisted_router.proxy.clients import Clients
 from twisted_router.proxy.deadlines import Deadlines
 from twisted_router.proxy.exchange import Front
 from twisted_router.proxy.head import SessionFinder
+from twisted_router.proxy.holding import Holding
 from twisted_router.services.traffic import Traffic
 from twisted_router.web.app import RouterApp
 from twisted_router.web.auth import Guard
@@ -178,10 +179,23 @@ class Router:
         guard: Guard | None = None,
         policy: Policy | None = None,
         receipts: bool = False,
+        queue_size: int = 0,
+        max_outstanding: int | None = None,
     ) -> None:
         self.clock = clock = Clock()
         self.pins = Pins(ttl)
-        self.fleet = Fleet(policy or SessionAffinity(slack), self.pins, veto=10.0)
+        self.fleet = Fleet(
+            policy or SessionAffinity(slack), self.pins, veto=10.0, max_outstanding=max_outstanding
+        )
+        self.holding = Holding(
+            self.fleet,
+            clock,
+            clock.seconds,
+            size=queue_size,
+            timeout=30.0,
+            max_hold=60.0,
+            eta=lambda: None,
+        )
         self.replicas = {name: Endpoint(clock) for name in names or ("a", "b")}
         for name in self.replicas:
             self.fleet.add_static(name, f"http://{name}:8001")
@@ -204,6 +218,7 @@ class Router:
             lambda: f"{next(minted):032x}",
             request_timeout,
             receipts,
+            self.holding,
         )
         relay = RelayResource(front)
         calls = FleetCalls(self.steward, self.view, guard or Guard(None, is_open=True))

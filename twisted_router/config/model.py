@@ -153,6 +153,9 @@ class Settings:
     :ivar max_body: bytes one upload may have.
     :ivar max_body_total: bytes all uploads held at once may have.
     :ivar policy: a routing policy's name, perhaps with parameters: ``NAME:key=value,key=value``.
+    :ivar gate: whether conversations wait between turns while the caches are full.
+    :ivar max_outstanding: requests one replica may have at once; None sets no limit.
+    :ivar queue_size: requests that may wait for a replica; 0 answers 503 at once, as the manual says.
     :ivar receipts: whether answers carry ``X-Router-Replica`` and ``X-Router-Affinity``.
     :ivar traffic_veto: whether recent good traffic excuses a probe that timed out.
     """
@@ -182,3 +185,8 @@ class Settings:
     access_log: bool = False
     policy: str = "session"
     receipts: bool = True
+    gate: bool = False
+    max_outstanding: int | None = None
+    queue_size: int = 0
+    queue_timeout: float = 60.0
+    max_hold: float = 60.0

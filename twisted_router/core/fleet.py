@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..errors import Conflict, NoReplicaReady
+from ..errors import Conflict, NoReplicaReady, QueueFull
 from . import reports
 from .effects import (
     ConnectRefused,
@@ -20,12 +20,14 @@ from .effects import (
     Unrouted,
 )
 from .members import Choice, Lease, Member
+from .policies.gate import Gate
 from .policies.vocabulary import Affinity, Ask, Policy, Reason
 from .prefix import Prompt
 from .records import FleetRecord, PinRecord
 from .sessions import Pin, Pins
 from .snapshot import FleetView
 from .supervision import NO_LAUNCHING, Launching, Supervision
+from .waiting import Hold
 
 __all__ = ["MISSES_ALLOWED", "Choice", "Fleet", "Launching", "Lease", "Member"]
 
@@ -43,14 +45,23 @@ class Fleet:
     :param veto: seconds for which a completed 2xx answer excuses a probe that *timed out*: a busy engine is
         not a dead one. 0 turns the excuse off.
     :param launching: what may be launched.
+    :param max_outstanding: requests one replica may have at once; None sets no limit.
     :ivar wake: called when a draining replica has given back its last lease, so that something is due;
         whoever performs effects sets it to apply a ``Tick``.
     """
 
     def __init__(
-        self, policy: Policy, pins: Pins, *, veto: float, launching: Launching = NO_LAUNCHING
+        self,
+        policy: Policy,
+        pins: Pins,
+        *,
+        veto: float,
+        launching: Launching = NO_LAUNCHING,
+        max_outstanding: int | None = None,
     ) -> None:
         self._policy = policy
+        self._gate = policy if isinstance(policy, Gate) else None
+        self._most = max_outstanding
         self._pins = pins
         self._veto = veto
         self._static: dict[str, Member] = {}
@@ -64,6 +75,11 @@ class Fleet:
     # Routing
 
     @property
+    def is_gated(self) -> bool:
+        """Whether the policy may hold requests while the caches are full."""
+        return self._gate is not None
+
+    @property
     def wants_prompt(self) -> bool:
         """Whether the policy reads a request's text, and what becomes of it."""
         return self._policy.wants_prompt
@@ -75,21 +91,25 @@ class Fleet:
         :param known: whether the client named it.
         :param prompt: what is known of its text, where the policy ``wants_prompt``.
         :raises NoReplicaReady: nothing is routable.
+        :raises QueueFull: everything that is routable is at ``max_outstanding``.
         """
-        if not self._routable:
+        candidates = self._open()
+        if not candidates:
             self._rejected += 1
+            if self._routable:
+                raise QueueFull(f"every routable replica has {self._most} requests (--max-outstanding)")
             raise NoReplicaReady("no serving replica is currently routable")
         pin = self._pins.find(session, now) if known else None
         ask = Ask(session if known else None, None if pin is None else pin.home, now, prompt)
-        position, reason = self._policy.choose(ask, self._routable)
+        position, reason = self._policy.choose(ask, candidates)
         self._routed += 1
         if reason.affinity is Affinity.HIT:
             self._hits += 1
-        return self._settle(session, ask, self._routable[position], reason, pin, now)
+        return self._settle(session, ask, candidates[position], reason, pin, now)
 
     def pick_other(self, refused: Choice, now: float) -> Choice | None:
         """Choose again after a refused connection, or None when no other replica is routable."""
-        others = tuple(member for member in self._routable if member is not refused.member)
+        others = tuple(member for member in self._open() if member is not refused.member)
         if not others:
             return None
         if refused.reason.affinity is Affinity.HIT:
@@ -100,6 +120,34 @@ class Fleet:
         return self._settle(
             refused.pin.session, ask, others[position], Reason.CONNECT_REFUSED, refused.pin, now
         )
+
+    def must_wait(
+        self, session: str, known: bool, prompt: Prompt | None, now: float, ahead: int
+    ) -> Hold | None:
+        """Tell why a request had better wait before it is picked for, or None.
+
+        :param ahead: how many wait already; who comes later does not overtake them.
+        """
+        candidates = self._open()
+        if not candidates:
+            return Hold.COLD
+        if self._gate is None:
+            return Hold.COLD if ahead else None
+        ask = Ask(session if known else None, None, now, prompt)
+        return None if self._gate.admits(ask, candidates, ahead) else Hold.WORKING_SET
+
+    def rank(self, session: str, known: bool, prompt: Prompt | None, now: float) -> int:
+        """The order among those who wait: smaller ones first, equal ones as they came."""
+        if self._gate is None:
+            return 0
+        return self._gate.rank(Ask(session if known else None, None, now, prompt))
+
+    def _open(self) -> tuple[Member, ...]:
+        """The routable replicas that may be given one more request."""
+        most = self._most
+        if most is None:
+            return self._routable
+        return tuple(member for member in self._routable if member.outstanding < most)
 
     def _settle(
         self, session: str, ask: Ask, member: Member, reason: Reason, pin: Pin | None, now: float

@@ -105,6 +105,11 @@ class FleetView:
         return sum(1 for replica in self.replicas if replica.ready and not replica.draining)
 
     @property
+    def eta(self) -> float | None:
+        """Seconds until the next starting replica should be ready, or None when that is not known."""
+        return min((replica.eta for replica in self.replicas if replica.eta is not None), default=None)
+
+    @property
     def failed(self) -> int:
         """How many replicas served once and stopped answering."""
         return sum(1 for replica in self.replicas if replica.phase is Phase.FAILED)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol as Shape
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.http_headers import Headers
 
 from ..core.effects import ConnectRefused, Ending, Event, Outcome, SessionFinished
 from ..core.fleet import Fleet
@@ -19,6 +16,7 @@ from ..core.prefix import read_prompt
 from ..errors import (
     NoReplicaReady,
     Overloaded,
+    QueueFull,
     ReplicaRefused,
     ReplicaReset,
     ReplicaTimedOut,
@@ -29,53 +27,16 @@ from ..errors import (
 from ..interfaces import IRecorder
 from .client import RelayResponse, ReplicaClient
 from .deadlines import Deadlines
+from .downstream import Downstream
 from .framing import BadResponse, CloseBody
 from .head import SessionFinder
 from .headers import for_client, for_replica
+from .holding import Holding, Ticket, Wish
 from .usage import UsageReader
 from .wire import WireResponse
 
 #: Methods whose requests carry a length even when they have no body.
 _BODY_METHODS = frozenset((b"POST", b"PUT", b"PATCH"))
-
-
-class Downstream(Shape):
-    """The client's side of an exchange: a request that is complete and an answer to be written."""
-
-    method: bytes
-    uri: bytes
-    clientproto: bytes
-    requestHeaders: Headers
-
-    def take_body(self) -> bytes:
-        """Return the upload and forget it, so that a long answer does not keep it in memory."""
-
-    def is_persistent(self) -> bool:
-        """Tell whether the connection may serve another request afterwards."""
-
-    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:
-        """Let ``producer`` be paused while the client does not keep up."""
-
-    def unregisterProducer(self) -> None:
-        """There will be no more."""
-
-    def notifyFinish(self) -> Deferred[None]:
-        """Fail when the client leaves before the answer is complete."""
-
-    def send(self, data: bytes) -> None:
-        """Write bytes as they are."""
-
-    def complete(self) -> None:
-        """The answer has been written."""
-
-    def break_off(self, *, reset: bool) -> None:
-        """Close the connection so that what was written cannot look whole.
-
-        :param reset: only a reset can say so, because the end of the connection is the end of the body.
-        """
-
-    def fail(self, error: RouterError, session: str) -> None:
-        """Answer with an error of our own; nothing has been written yet."""
 
 
 @frozen
@@ -89,6 +50,7 @@ class Front:
     :ivar deadlines: the queue of ``--request-timeout``.
     :ivar seconds: the monotonic clock.
     :ivar mint: makes a new session id.
+    :ivar holding: keeps requests that have to wait for a replica; None where none ever waits.
     :ivar receipts: whether answers say which replica was chosen and why.
     """
 
@@ -103,6 +65,7 @@ class Front:
     mint: Callable[[], str]
     request_timeout: float
     receipts: bool = False
+    holding: Holding | None = None
 
 
 def _receipt(choice: Choice) -> bytes:
@@ -140,6 +103,7 @@ class Exchange:
         self._head: bytes | None = None  # ours to the client, waiting for the first bytes of the body
         self._ended = False
         self._leave: Callable[[], None] | None = None
+        self._ticket: Ticket | None = None
         self._by_close = False
         self._moved = False
 
@@ -151,16 +115,34 @@ class Exchange:
         found = front.finder.find(request.requestHeaders, self._body)
         self._session = front.mint() if found is None else found
         self._headers = for_replica(request.requestHeaders)
+        prompt = read_prompt(self._body) if front.fleet.wants_prompt else None
+        self.wish = Wish(self._session, found is not None, prompt)
         try:
             self._leave = front.enter(self.cut_off)
-            prompt = read_prompt(self._body) if front.fleet.wants_prompt else None
-            choice = front.fleet.pick(self._session, found is not None, self._began, prompt)
-        except (ShuttingDown, NoReplicaReady) as error:
+            self._ticket = front.holding.ask(self) if front.holding is not None else None
+        except (ShuttingDown, QueueFull) as error:
             self._fail(error, Ending.REJECTED)
             return
         request.notifyFinish().addErrback(self._client_gone)
         front.deadlines.arm(self._timed_out)
-        self._dispatch(choice)
+        if self._ticket is None:
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on to a replica, at once or after having waited for one."""
+        front, wish = self._front, self.wish
+        self._ticket = None
+        try:
+            choice = front.fleet.pick(wish.session, wish.known, front.seconds(), wish.prompt)
+        except (NoReplicaReady, QueueFull) as error:
+            self.refuse(error)
+        else:
+            self._dispatch(choice)
+
+    def refuse(self, error: RouterError) -> None:
+        """Answer that there is no replica for this request."""
+        self._ticket = None
+        self._fail(error, Ending.REJECTED)
 
     def _dispatch(self, choice: Choice) -> None:
         front, request = self._front, self._request
@@ -351,6 +333,8 @@ class Exchange:
         self._ended = True
         if self._leave is not None:
             self._leave()
+        if self._ticket is not None and self._front.holding is not None:
+            self._front.holding.leave(self._ticket)
         front, request, choice = self._front, self._request, self._choice
         front.deadlines.cancel(self._timed_out)
         if self._lease is not None:
@@ -373,3 +357,5 @@ class Exchange:
                 self._sent,
             )
         )
+        if front.holding is not None:
+            front.holding.poke()

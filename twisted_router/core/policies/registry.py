@@ -234,4 +234,9 @@ def policy_of(settings: Settings) -> Policy:
         if not equals:
             raise ValueError(f"policy {name}: expected key=value, got {pair!r}")
         given[key.strip()] = value.strip()
-    return make_policy(name, given)
+    policy = make_policy(name, given)
+    if not settings.gate or isinstance(policy, Gate):
+        return policy
+    if not isinstance(policy, Work | Kv):
+        raise ValueError(f"--gate needs a policy that tells conversations apart, such as work; not {name}")
+    return Gate(policy)
