@@ -20,9 +20,6 @@ CHUNK = 2048
 #: How many fingerprints an index keeps: 200 MB of text, more than the caches of any fleet it fronts.
 INDEX_CAP = 100_000
 
-#: Seconds after which a past use of a prefix counts half.
-HALF_LIFE = 120.0
-
 _STARTS = (b'"messages"', b'"prompt"', b'"input"')
 
 
@@ -69,13 +66,11 @@ Owner = TypeVar("Owner")
 
 
 class _Entry(Generic[Owner]):
-    __slots__ = ("at", "mask", "owner", "uses")
+    __slots__ = ("mask", "owner")
 
-    def __init__(self, owner: Owner, at: float) -> None:
+    def __init__(self, owner: Owner) -> None:
         self.mask = 0
         self.owner = owner
-        self.uses = 0.0
-        self.at = at
 
 
 @frozen
@@ -84,13 +79,11 @@ class Match(Generic[Owner]):
 
     :ivar depth: leading chunks known at all.
     :ivar owner: who wrote the deepest of them first.
-    :ivar uses: for each of them, how many conversations started with it lately.
     :ivar seats: ``(bit, leading chunks)`` of every replica that has some.
     """
 
     depth: int
     owner: Owner | None
-    uses: tuple[float, ...]
     seats: tuple[tuple[int, int], ...]
 
     def on(self, bit: int) -> int:
@@ -115,13 +108,12 @@ class PrefixIndex(Generic[Owner]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def look(self, chain: Sequence[int], now: float) -> Match[Owner]:
+    def look(self, chain: Sequence[int]) -> Match[Owner]:
         """Walk a prompt's chain as far as it is known."""
         peek = self._entries.peek
         alive = -1
         depth = 0
         owner: Owner | None = None
-        uses: list[float] = []
         seats: list[tuple[int, int]] = []
         for fingerprint in chain:
             entry = peek(fingerprint)
@@ -133,26 +125,18 @@ class PrefixIndex(Generic[Owner]):
             alive = mask
             depth += 1
             owner = entry.owner
-            uses.append(entry.uses * 0.5 ** ((now - entry.at) / HALF_LIFE) if entry.uses else 0.0)
         if depth and alive:
             seats.append((alive, depth))
-        return Match(depth, owner, tuple(uses), tuple(seats))
+        return Match(depth, owner, tuple(seats))
 
-    def write(self, chain: Sequence[int], bit: int, owner: Owner, begins: bool, now: float) -> None:
-        """Note that a prompt was sent to the replica of ``bit``.
-
-        :param owner: the conversation; it becomes the owner of what nobody owned.
-        :param begins: whether this is the conversation's first turn, which is what popularity counts.
-        """
+    def write(self, chain: Sequence[int], bit: int, owner: Owner) -> None:
+        """Note that a prompt was sent to the replica of ``bit``; ``owner`` gets what nobody owned."""
         for fingerprint in chain:
             entry = self._entries.get(fingerprint)
             if entry is None:
-                entry = _Entry(owner, now)
+                entry = _Entry(owner)
                 self._entries.put(fingerprint, entry)
             entry.mask |= bit
-            if begins:
-                entry.uses = entry.uses * 0.5 ** ((now - entry.at) / HALF_LIFE) + 1.0
-                entry.at = now
 
     def drop(self, chain: Sequence[int], bit: int) -> None:
         """Note that a replica has lost these chunks."""

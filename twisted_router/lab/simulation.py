@@ -62,7 +62,7 @@ class Station:
     outstanding: int = 0
     alive: bool = True
     wake: float | None = None
-    jobs: set[Job] = field(factory=set)
+    jobs: dict[Job, None] = field(factory=dict)
     served: int = 0
 
 
@@ -261,7 +261,7 @@ class Simulation:
         if pin is not None:
             pin.inflight += 1
         job = Job(turn.text.tokens, turn.output, tuple(turn.text.blocks), request)
-        station.jobs.add(job)
+        station.jobs[job] = None
         station.engine.submit(job, self.now)
         self._arm(station)
 
@@ -276,7 +276,7 @@ class Simulation:
         first, ended = station.engine.advance(self.now)
         self._tell_first(first)
         for job in ended:
-            station.jobs.discard(job)
+            del station.jobs[job]
             request = job.owner
             assert isinstance(request, _Request)
             self.prompted += job.prompt

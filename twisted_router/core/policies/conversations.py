@@ -22,6 +22,7 @@ class Conversation:
     :ivar home: the instance its last turn went to, or None before the first.
     :ivar tokens: estimated or reported prompt tokens of its last turn.
     :ivar before: the same of the turn before that, 0 in the first.
+    :ivar shared: tokens of its beginning that its replica had from others when it came there.
     :ivar last: seconds (monotonic) its last turn was sent or ended.
     :ivar turns: requests sent so far.
     :ivar inflight: requests that have not ended.
@@ -35,6 +36,7 @@ class Conversation:
         "key",
         "last",
         "messages",
+        "shared",
         "size",
         "tokens",
         "turns",
@@ -45,6 +47,7 @@ class Conversation:
         self.home: str | None = None
         self.tokens = 0.0
         self.before = 0.0
+        self.shared = 0.0
         self.last = now
         self.turns = 0
         self.inflight = 0
@@ -65,8 +68,16 @@ class Conversation:
             return prompt.messages > self.messages
         return prompt.size >= self.size + GROWTH
 
-    def turn(self, prompt: Prompt | None, home: str, now: float, tokens: float = 0.0) -> None:
-        """A turn of about so many prompt tokens was sent to ``home``."""
+    def turn(
+        self, prompt: Prompt | None, home: str, now: float, tokens: float = 0.0, known: float = 0.0
+    ) -> None:
+        """A turn was sent to ``home``.
+
+        :param tokens: about how many prompt tokens it has.
+        :param known: how many of them the replica has seen before, from whomever.
+        """
+        if home != self.home:
+            self.shared = known
         self.before = self.tokens
         self.tokens = tokens
         self.home = home

@@ -11,6 +11,9 @@ from .conversations import Conversation, Presence
 from .learning import Capacity
 from .vocabulary import Ask, Candidate, Outcome, Policy, Reason, Trace
 
+#: Part of the previous turn that has to be in the cache for a turn to count as a hit.
+FOUND = 0.9
+
 
 class ConversationTrace(Trace, Protocol):
     """A trace that knows which conversation it belongs to."""
@@ -43,14 +46,14 @@ class Marks:
     :ivar open: a conversation may settle where it fits below this.
     :ivar high: above it, idle conversations are parked ...
     :ivar low: ... until what is left is below this.
-    :ivar window: seconds an idle conversation keeps its room: an ordinary tool's run time.
+    :ivar window: seconds an idle conversation keeps its room: a tool's run time, or twice that.
     :ivar spare: tokens added for each conversation, for the answer under way.
     """
 
     open: float = 0.90
     high: float = 0.95
     low: float = 0.90
-    window: float = 30.0
+    window: float = 60.0
     spare: float = 400.0
 
 
@@ -152,10 +155,13 @@ class Gate:
         if trace is None or conversation is None:
             return trace
         instance = chosen.instance
-        learned = self._learned.setdefault(instance, Capacity())
+        learned = self._learned.get(instance)
+        if learned is None:
+            learned = self._learned[instance] = Capacity(instance)
         span = learned.distance(conversation)
+        learned.touch(conversation, tokens - conversation.shared)
         if not bulk:
-            self._present.set(conversation, instance, tokens + self._marks.spare)
+            self._count(conversation, instance, tokens)
         return _Held(self, trace, conversation, instance, tokens, span, bulk)
 
     def settled(self, held: _Held, now: float, outcome: Outcome) -> None:
@@ -164,15 +170,20 @@ class Gate:
         learned = self._learned.get(instance)
         if learned is not None and outcome.served:
             if held.span is not None and outcome.cached_tokens is not None and held.before >= 2048.0:
-                learned.sample(held.span, outcome.cached_tokens >= 0.5 * held.before)
-            learned.touch(conversation, float(outcome.prompt_tokens or held.tokens))
+                learned.sample(held.span, outcome.cached_tokens >= FOUND * held.before)
+            learned.touch(conversation, (outcome.prompt_tokens or held.tokens) - conversation.shared)
         if held.bulk or conversation.home != instance:
             return
         if not conversation.inflight and self._present.share(conversation, instance):
             tokens = float(outcome.prompt_tokens or held.tokens) + (outcome.completion_tokens or 0)
-            self._present.set(conversation, instance, tokens + self._marks.spare)
+            self._count(conversation, instance, tokens)
             self._present.rest(conversation, now)
         self._park(instance)
+
+    def _count(self, conversation: Conversation, instance: str, tokens: float) -> None:
+        """What a conversation shares with others takes room once, so it is left out of each one's part."""
+        own = max(0.0, tokens - conversation.shared)
+        self._present.set(conversation, instance, own + self._marks.spare)
 
     def _park(self, instance: str) -> None:
         capacity = self.capacity(instance)

@@ -52,7 +52,7 @@ class Kv:
                         return position, Reason.PINNED
                 reason = Reason.HOME_GONE
         prompt = ask.prompt or NOTHING
-        match = self._index.look(prompt.chain, ask.now)
+        match = self._index.look(prompt.chain)
         seats = [self._seats.of(candidate.instance) for candidate in candidates]
         count = len(seats)
         size = prompt.size / BLOCK_BYTES
@@ -78,7 +78,7 @@ class Kv:
                 conversation = self._bound.begin(ask.session, ask.now)
             conversation.turn(None, chosen.instance, ask.now, self.tokens(ask))
         prompt = ask.prompt or NOTHING
-        match = self._index.look(prompt.chain, ask.now)
+        match = self._index.look(prompt.chain)
         return _Sent(
             self, chosen.instance, prompt, match.on(self._seats.of(chosen.instance).bit), conversation
         )
@@ -101,11 +101,11 @@ class Kv:
         """The figures of one replica."""
         return self._seats.of(instance)
 
-    def note(self, prompt: Prompt, instance: str, now: float) -> None:
+    def note(self, prompt: Prompt, instance: str) -> None:
         """A replica has computed a prompt."""
         seat = self._seats.get(instance)
         if seat is not None:
-            self._index.write(prompt.chain, seat.bit, None, False, now)
+            self._index.write(prompt.chain, seat.bit, None)
 
     def replica_gone(self, instance: str) -> None:
         """Forget what it had and who was bound to it."""
@@ -137,12 +137,12 @@ class _Sent:
 
     def first_byte(self, now: float) -> None:
         """The prompt is computed and cached."""
-        self._computed(now)
+        self._computed()
 
     def ended(self, now: float, outcome: Outcome) -> None:
         """Give everything back."""
         if outcome.served:
-            self._computed(now)
+            self._computed()
         self._seat.prefill -= self._prefill
         self._prefill = 0.0
         self._seat.held -= self._held
@@ -152,8 +152,8 @@ class _Sent:
             if outcome.prompt_tokens is not None:
                 self.conversation.tokens = float(outcome.prompt_tokens)
 
-    def _computed(self, now: float) -> None:
+    def _computed(self) -> None:
         if self._prefill:
-            self._policy.note(self._prompt, self._instance, now)
+            self._policy.note(self._prompt, self._instance)
             self._seat.prefill -= self._prefill
             self._prefill = 0.0

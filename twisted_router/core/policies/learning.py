@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+from .conversations import Conversation
+
 #: Tokens a second a replica is believed to prefill before it has shown otherwise.
 PRIOR_RATE = 4000.0
 
@@ -84,36 +86,52 @@ class Capacity:
 
     WINDOW = 96
     MISSES = 4
-    WALK = 1024
+    WALK = 512
 
-    def __init__(self) -> None:
-        self._tokens: OrderedDict[object, float] = OrderedDict()
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._tokens: OrderedDict[Conversation, float] = OrderedDict()
         self._hits: deque[float] = deque(maxlen=self.WINDOW)
         self._misses: deque[float] = deque(maxlen=self.WINDOW)
         self.value: float | None = None
 
-    def touch(self, conversation: object, tokens: float) -> None:
-        """A conversation's turn left ``tokens`` in the cache."""
+    def touch(self, conversation: Conversation, tokens: float) -> None:
+        """A conversation's turn puts ``tokens`` into the cache."""
         self._tokens[conversation] = tokens
         self._tokens.move_to_end(conversation)
         if len(self._tokens) > self.WALK:
             self._tokens.popitem(last=False)
 
-    def distance(self, conversation: object) -> float | None:
-        """Tokens touched since this conversation's last turn, its own included; None: too long ago."""
+    def distance(self, conversation: Conversation) -> float | None:
+        """Tokens that came into the cache since this conversation's last turn, its own included.
+
+        Turns in flight hold their room and count wherever they began. None for one not seen here lately.
+        """
+        if conversation not in self._tokens:
+            return None
         total = 0.0
-        for other in reversed(self._tokens):
-            total += self._tokens[other]
-            if other is conversation:
-                return total
-        return None
+        since = True
+        for other, tokens in reversed(self._tokens.items()):
+            if since or (other.inflight and other.home == self._home):
+                total += tokens
+            since = since and other is not conversation
+        return total
 
     def sample(self, distance: float, hit: bool) -> None:
         """A follow-up turn at this distance found its prefix, or did not."""
         (self._hits if hit else self._misses).append(distance)
         if len(self._misses) < self.MISSES:
             return
-        estimate = sorted(self._misses)[len(self._misses) // 5]
-        if self._hits:
-            estimate = max(estimate, sorted(self._hits)[9 * len(self._hits) // 10])
+        estimate = self._border()
         self.value = estimate if self.value is None else self.value + 0.3 * (estimate - self.value)
+
+    def _border(self) -> float:
+        """The smallest distance that tells most hits from most misses."""
+        points = sorted([(at, 1) for at in self._hits] + [(at, -1) for at in self._misses])
+        best = score = 0
+        border = points[0][0]
+        for at, worth in points:
+            score += worth
+            if score > best:
+                best, border = score, at
+        return border

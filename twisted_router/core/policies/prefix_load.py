@@ -55,7 +55,7 @@ class PrefixLoad:
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
         """Take the best score, then the larger overlap, then the next in turn."""
         prompt = ask.prompt or NOTHING
-        match = self._index.look(prompt.chain, ask.now)
+        match = self._index.look(prompt.chain)
         seats = [self._seats.of(candidate.instance) for candidate in candidates]
         overlaps = [match.on(seat.bit) for seat in seats]
         worth = self._worth(overlaps)
@@ -92,17 +92,17 @@ class PrefixLoad:
         """Count the uncached part as load there until the request ends."""
         prompt = ask.prompt or NOTHING
         seat = self._seats.of(chosen.instance)
-        match: Match[None] = self._index.look(prompt.chain, ask.now)
+        match: Match[None] = self._index.look(prompt.chain)
         missing = prompt.size - match.on(seat.bit) * CHUNK
         weight = max(1, min(math.ceil(missing / LOAD_UNIT), LOAD_CAP))
         seat.load += weight
         return _Sent(self, chosen.instance, seat, weight, prompt)
 
-    def note(self, prompt: Prompt, instance: str, now: float) -> None:
+    def note(self, prompt: Prompt, instance: str) -> None:
         """A replica answered, so it has the prompt."""
         seat = self._seats.get(instance)
         if seat is not None:
-            self._index.write(prompt.chain, seat.bit, None, False, now)
+            self._index.write(prompt.chain, seat.bit, None)
 
     def replica_gone(self, instance: str) -> None:
         """Forget what it had."""
@@ -129,4 +129,4 @@ class _Sent:
         """Give the load back; remember the prompt if it was answered."""
         self._seat.load -= self._weight
         if outcome.served:
-            self._policy.note(self._prompt, self._instance, now)
+            self._policy.note(self._prompt, self._instance)

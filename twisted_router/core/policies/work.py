@@ -20,26 +20,22 @@ class Weights:
     """The constants of the cost, tuned in the laboratory.
 
     :ivar stall: part of a prefill that each request in flight there waits through.
-    :ivar waste: part of it charged once for each request of the mean replica, for capacity it takes.
+    :ivar waste: part of it charged once more for each request of the mean replica: capacity others lack.
     :ivar seat: seconds each request in flight costs the others.
     :ivar excess: how much more, squared, those beyond the idlest replica's cost.
     :ivar live: seconds each conversation living there costs, in turns still to come.
-    :ivar bulk: the same for a request that will probably have no second turn.
     :ivar margin: seconds a move has to save.
     :ivar window: seconds an idle conversation counts as living.
-    :ivar amortised: uses per replica at which computing a shared prefix once more counts half.
     :ivar doubtful: follow-up chance below which nameless requests count as bulk.
     """
 
-    stall: float = 0.7
+    stall: float = 1.4
     waste: float = 0.3
     seat: float = 0.05
     excess: float = 0.3
     live: float = 0.3
-    bulk: float = 0.05
     margin: float = 1.0
     window: float = 120.0
-    amortised: float = 8.0
     doubtful: float = 0.3
 
 
@@ -140,7 +136,7 @@ class Work:
         if last is not None and last.ask is ask:
             return last
         prompt = ask.prompt or NOTHING
-        match = self.index.look(prompt.chain, ask.now)
+        match = self.index.look(prompt.chain)
         if ask.session is not None:
             known = self.conversations.find(ask.session, ask.now)
         else:
@@ -158,36 +154,24 @@ class Work:
         least = min(outs)
         quickest = max(seat.rate.value for seat in seats)
         tokens = look.prompt.size * self.density.value
-        missing = self._missing(look, count)
         known = look.conversation
-        crowd = weights.bulk if self.is_bulk(look.ask) else weights.live
+        crowd = 0.0 if self.is_bulk(look.ask) else weights.live
         costs = []
         for candidate, seat, out in zip(candidates, seats, outs, strict=True):
             pace = 1.0 / seat.rate.value
             slow = quickest * pace
             depth = look.match.on(seat.bit)
             unknown = max(64.0, tokens - depth * CHUNK * self.density.value)
-            counted = max(64.0, unknown - missing[depth])
             live = self.live.at(candidate.instance)
             if known is not None:
                 live -= self.live.share(known, candidate.instance)
             costs.append(
                 (seat.waiting + unknown) * pace
-                + counted * pace * (seat.decoding + weights.stall * out + weights.waste * mean)
+                + unknown * pace * (seat.decoding + weights.stall * out + weights.waste * mean)
                 + weights.seat * slow * (out + weights.excess * (out - least) ** 2)
                 + crowd * slow * live
             )
         return costs
-
-    def _missing(self, look: _Look, replicas: int) -> list[float]:
-        """Tokens that computing the known chunks from each depth on would save others, by depth."""
-        worth = CHUNK * self.density.value
-        half = self._weights.amortised * replicas
-        saved = [0.0] * (look.match.depth + 1)
-        for depth in range(look.match.depth - 1, -1, -1):
-            share = (look.match.uses[depth] / half) ** 2
-            saved[depth] = saved[depth + 1] + worth * share / (1.0 + share)
-        return saved
 
     def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> _Sent:
         """Write the prompt into the index at once, so that its twins in flight see each other."""
@@ -200,13 +184,13 @@ class Work:
                 self.follow_ups.began()
         elif ask.session is None and known.turns == 1:
             self.follow_ups.returned()
-        begins = known.turns == 0
         seat = self._seats.of(chosen.instance)
         depth = look.match.on(seat.bit)
         trace = _Sent(self, look.prompt, seat, known, depth, ask.now, chosen.instance)
-        known.turn(look.prompt, chosen.instance, ask.now, max(64.0, self.tokens(ask)))
+        warm = depth * CHUNK * self.density.value
+        known.turn(look.prompt, chosen.instance, ask.now, max(64.0, self.tokens(ask)), warm)
         self.live.set(known, chosen.instance, 1.0)
-        self.index.write(look.prompt.chain, seat.bit, known, begins, ask.now)
+        self.index.write(look.prompt.chain, seat.bit, known)
         return trace
 
     def replica_gone(self, instance: str) -> None:
