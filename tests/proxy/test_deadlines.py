@@ -34,13 +34,14 @@ class DeadlinesTests(SynchronousTestCase):
         self.assertEqual(self.fired, [])
 
     def test_again(self) -> None:
-        """Arming what is armed starts its time anew."""
+        """Arming what is armed starts its time anew, behind those armed meanwhile."""
         a = self.named("a")
         self.queue.arm(a)
+        self.queue.arm(self.named("b"))
         self.clock.advance(6)
         self.queue.arm(a)
         self.clock.pump([1] * 20)
-        self.assertEqual(self.fired, [("a", 16)])
+        self.assertEqual(self.fired, [("b", 10), ("a", 16)])
 
     def test_cancel(self) -> None:
         """What is cancelled is not called; cancelling what is not armed does nothing."""

@@ -114,9 +114,9 @@ class ExchangeTests(SynchronousTestCase):
         return self.endpoint.line
 
     def outcome(self) -> Outcome:
-        """The one outcome; the lease is back and the gate was left, once."""
+        """The one outcome; the lease is back, the gate was left, once, and no deadline is armed."""
         (outcome,) = self.recorder.outcomes
-        self.assertEqual((self.left, self.recorder.begun), (1, 1))
+        self.assertEqual((self.left, self.recorder.begun, len(self.front.deadlines)), (1, 1, 0))
         self.assertEqual([member.outstanding for member in self.fleet.members()], [0])
         return outcome
 
@@ -184,6 +184,7 @@ class ExchangeTests(SynchronousTestCase):
         client = Client()
         self.start(client).deliver(OK + b"ok")
         before = list(client.journal)
+        self.assertIs(self.outcome().ending, Ending.DONE)
         self.clock.advance(100)
         self.assertEqual((client.journal, self.outcome().ending), (before, Ending.DONE))
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from itertools import product
 
 from hypothesis import given
@@ -452,6 +453,7 @@ class Quiet(Protocol):
 
     def __init__(self) -> None:
         self.size = 0
+        self.last = b""
         self.wanted: tuple[int, Deferred[None]] | None = None
         self.over: Deferred[None] = Deferred()
 
@@ -465,6 +467,7 @@ class Quiet(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self.size += len(data)
+        self.last = data[-1:] or self.last
         if self.wanted is not None and self.size >= self.wanted[0]:
             wanted, self.wanted = self.wanted, None
             wanted[1].callback(None)
@@ -542,6 +545,25 @@ class Writer(TestCase):
         await arrived
         await source.resumed
         self.assertEqual((far.size, has_unsent(near.transport)), (sent + 10, False))
+
+    async def test_behind_what_waits(self) -> None:
+        """While bytes are queued, later ones queue behind them, even when the kernel has room again."""
+        near, far = await self.pair()
+        far.transport.pauseProducing()  # type: ignore[union-attr]
+        write = writer(near.transport)
+        sent = 0
+        while not has_unsent(near.transport):
+            write(b"x" * 262_144)
+            sent += 262_144
+        drained = 0
+        with contextlib.suppress(BlockingIOError):  # between two turns of the reactor
+            while True:
+                drained += len(far.transport.socket.recv(1 << 20))  # type: ignore[union-attr]
+        write(b"y")
+        arrived = far.read(sent + 1 - drained)
+        far.transport.resumeProducing()  # type: ignore[union-attr]
+        await arrived
+        self.assertEqual(far.last, b"y")
 
     async def test_gone(self) -> None:
         """Writing to a connection that is gone does nothing."""

@@ -109,7 +109,7 @@ class WithoutToken(AuthTestCase):
 
     def test_from_here(self) -> None:
         """Without a token this machine itself may administrate: any loopback address, of any family."""
-        for peer in ("127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"):
+        for peer in ("127.0.0.1", "127.8.9.10", "::1", "::1%lo", "::ffff:127.0.0.1"):
             self.assertEqual(self.status("GET", "/replicas", peer=peer), 200, peer)
 
     def test_from_elsewhere(self) -> None:

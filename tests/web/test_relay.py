@@ -664,6 +664,15 @@ class BackPressure(RouterTestCase):
         self.assertEqual([told.status for told in self.caller.answers("POST", "POST")], [200, 200])
         self.assert_over(Ending.DONE)
 
+    def test_full_when_the_answer_begins(self) -> None:
+        """A client whose connection is full when an answer begins has that replica paused at once."""
+        self.router.reply(self.name, END)
+        self.caller.say(post())
+        name = self.router.chosen()
+        self.caller.channel.pauseProducing()
+        self.router.reply(name, STREAM)
+        self.assertTrue(self.router.replicas[name].line.paused)
+
     def test_broken_off(self) -> None:
         """A client that is paused when its answer breaks off, and does not read on, is cut off in the end."""
         self.caller.line.loseConnection = lambda: None  # type: ignore[method-assign]  # waits for its buffer

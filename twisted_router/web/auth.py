@@ -44,6 +44,6 @@ class Guard:
 def _is_local(request: Request) -> bool:
     if any(request.requestHeaders.hasHeader(name) for name in _FROM_ELSEWHERE):
         return False
-    peer = ip_address(request.getClientAddress().host.partition("%")[0])
+    peer = ip_address(request.getClientAddress().host)
     mapped = peer.ipv4_mapped if isinstance(peer, IPv6Address) else None
     return (mapped or peer).is_loopback

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.web.server import Request
 
@@ -175,8 +175,6 @@ class FleetCalls:
         """Turn a failure into an answer that shows the capacity too; a caller that left gets none."""
 
         def failed(failure: Failure) -> bytes:
-            if failure.check(CancelledError):
-                return b""
             failure.trap(errors.RouterError)
             error = cast(errors.RouterError, failure.value)
             request.setResponseCode(error.status)
