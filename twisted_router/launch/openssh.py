@@ -83,8 +83,7 @@ class OpenSSHLauncher(RemoteLauncher):
             argv = (ssh, *self._options(), "-O", "exit", "--", str(self._host.ssh))
             with suppress(OSError):
                 await run(self._reactor, argv, CONNECT_TIMEOUT)
-        with suppress(OSError):
-            os.rmdir(self._control_dir)
+        shutil.rmtree(self._control_dir, ignore_errors=True)
 
     def _options(self) -> tuple[str, ...]:
         host = self._host
