@@ -225,6 +225,7 @@ class Targets(SiteTestCase):
         for target in (b"http://r", b"http://r?x=1"):
             told = self.router.call(b"GET " + target + b" HTTP/1.1\r\nHost: r\r\n\r\n").answer()
             self.assertEqual(told.status, 404)
+            self.assertIn("nothing is served at /;", json.loads(told.body)["message"])
 
     def test_no_path(self) -> None:
         """A target that is neither a path nor absolute, CONNECT's among them, is refused."""
