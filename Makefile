@@ -25,7 +25,7 @@ $(READY): setup.cfg pyproject.toml
 	  || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
-demo: $(READY) ## the router before two simulated replicas; Ctrl-C ends it
+demo: $(READY) ## a router that launches two simulated replicas; Ctrl-C ends it all
 	@exec $(BIN)/pypto-router demo $(ARGS)
 
 test: $(READY) ## format, lint, types and every test; ends with "N passed, N failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import importlib.util
 import re
 import shlex
 import textwrap
@@ -15,14 +16,24 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_router import errors
 from twisted_router.config.model import SESSION_SOURCES, HostConfig, ReplicaConfig, Settings
 from twisted_router.config.reading import parse_fleet
+from twisted_router.core.places import State
 from twisted_router.core.policies.registry import POLICIES
-from twisted_router.core.snapshot import FleetView
+from twisted_router.core.records import Reservation
+from twisted_router.core.slots import cut_slots
+from twisted_router.core.snapshot import CapacityView, FleetView
+from twisted_router.launch.command import build
 from twisted_router.tap import Options
 from twisted_router.telemetry.metrics import Metrics
+from twisted_router.web.app import RouterApp
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (*sorted((ROOT / "docs").glob("*.rst")), ROOT / "README.rst", ROOT / "CONTRIBUTING.rst")
 CONFIGURATION = (ROOT / "docs" / "configuration.rst").read_text(encoding="utf-8")
+
+_SPEC = importlib.util.spec_from_file_location("slots", ROOT / "docs" / "slots.py")
+assert _SPEC is not None and _SPEC.loader is not None
+SLOTS = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(SLOTS)
 
 _BLOCK = re.compile(r"^\.\. code-block:: (json|yaml)\n(?: +:.*\n)*\n((?:(?: +.*)?\n)+)", re.MULTILINE)
 
@@ -57,6 +68,15 @@ class ConfigurationTests(SynchronousTestCase):
     def test_host_keys(self) -> None:
         """Every key of a host is documented, and no other."""
         self.assertEqual(set(rows(section("hosts"))), set(attrs.fields_dict(HostConfig)))
+
+    def test_placeholders(self) -> None:
+        """Every placeholder on the page expands in a command, and no other does."""
+        named = tuple(word.strip("`") for word in rows(section("placeholders")))
+        host = HostConfig("h", (3,), model="m", command=(*named, "{other}"))
+        (slot,) = cut_slots((host,))
+        *expanded, other = build(host, slot, "i", "/l", "/home/u").argv
+        self.assertEqual(expanded, ["3", "3", "8004", "m", "m", "h-d3", "127.0.0.1"])
+        self.assertEqual(other, "{other}")
 
     def test_flags(self) -> None:
         """Every flag is documented, and no other."""
@@ -112,6 +132,57 @@ class OperationsTests(SynchronousTestCase):
         }
         self.assertGreaterEqual(len(named), 5)
         self.assertEqual(named - ours, set())
+
+    def test_reservations(self) -> None:
+        """Every reason for which a slot is reserved is explained, and no other."""
+        page = (ROOT / "docs" / "operations.rst").read_text(encoding="utf-8")
+        table = page.partition(".. _reserved:")[2].partition("On the slot's machine")[0]
+        self.assertEqual(
+            set(rows(table)) - {"capacity.unconfirmed"}, {reason.value for reason in Reservation}
+        )
+
+    def test_calls(self) -> None:
+        """Every path of the router's own is named on some page."""
+        pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+        paths = [rule.rule.replace("<", "{").replace(">", "}") for rule in RouterApp.app.url_map.iter_rules()]
+        named = [path.replace("{session}", "{id}").partition("{path:")[0] for path in paths]
+        self.assertGreater(len(named), 10)
+        self.assertEqual([path for path in named if path not in pages], [])
+
+    def test_capacity(self) -> None:
+        """Everything under ``capacity`` is explained."""
+        page = (ROOT / "docs" / "operations.rst").read_text(encoding="utf-8")
+        table = page.partition("Under ``capacity``:")[2].partition("Launching\n~~~")[0]
+        self.assertEqual(set(rows(table)), set(attrs.fields_dict(CapacityView)))
+
+
+class ArchitectureTests(SynchronousTestCase):
+    """The page on how it is built."""
+
+    def test_rooms(self) -> None:
+        """Every room has its line, and no line is left from an old one."""
+        page = (ROOT / "docs" / "architecture.rst").read_text(encoding="utf-8")
+        table = set(rows(page.partition("\nRooms\n")[2].partition("Imports go")[0]))
+        names = {path.stem for path in (ROOT / "twisted_router").iterdir() if path.suffix in ("", ".py")}
+        rooms = {name for name in names if not name.startswith("__") and name != "py"}
+        self.assertEqual(table - {"core.policies"}, rooms)
+
+    def test_slot_machine(self) -> None:
+        """The table that the manual draws has every state, and a way into each but where it begins."""
+        moves = SLOTS.moves()
+        self.assertEqual(list(moves), [state.value for state in State])
+        entered = {to for state, following in moves.items() for to in following if to != state}
+        self.assertEqual(entered, set(moves))
+        self.assertEqual(moves["waiting"], {"free": ["retire"], "launching": ["due"]})
+
+    def test_picture(self) -> None:
+        """Where there is a program that draws, it is given every move, and its picture is taken as it is."""
+        drawer = Path(self.mktemp())
+        drawer.write_text("#!/bin/sh\necho preamble\necho '<svg>'\ncat\n")
+        drawer.chmod(0o755)
+        drawn = SLOTS.picture(str(drawer.resolve()))
+        self.assertTrue(drawn.startswith("<svg>"))
+        self.assertIn('"stopping" -> "reserved" [label="stop unconfirmed"', drawn)
 
 
 class DecisionsTests(SynchronousTestCase):
