@@ -147,7 +147,7 @@ class SessionFuzz(SynchronousTestCase):
 class ConfigurationFuzz(SynchronousTestCase):
     """The file a person writes."""
 
-    @effort(200)
+    @effort(100)
     @given(
         st.dictionaries(st.sampled_from(("replicas", "hosts", "x")), st.lists(_JSON, max_size=3) | _JSON).map(
             lambda document: _text(document).decode()

