@@ -8,13 +8,10 @@ from collections.abc import Callable, Mapping
 
 import attrs
 from twisted.application.service import IService
-from twisted.logger import Logger
 from twisted.python import usage
 
 from .config.model import SESSION_SOURCES, FleetConfig, Settings
 from .errors import ConfigError
-
-_log = Logger()
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -257,17 +254,14 @@ def range_problems(options: Options) -> list[str]:
 
 
 def makeService(options: Options) -> IService:
-    """Build the router from parsed options; log what is allowed and yet worth a warning.
+    """Build the router from parsed options.
 
     :raises SystemExit: a file that the configuration names cannot be used; 1 and a line for each problem.
     """
     from twisted.internet import reactor
 
     from .assembly import assemble
-    from .config.advice import exposure, warnings
 
-    for warning in (*warnings(options.fleet), *exposure(options.fleet, options.settings)):
-        _log.warn("{warning}", warning=warning)
     try:
         return assemble(options.fleet, options.settings, reactor)
     except ConfigError as error:

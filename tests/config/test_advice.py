@@ -6,8 +6,8 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.config.advice import exposure, key_fault, warnings
-from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig, Settings
+from twisted_router.config.advice import key_fault, warnings
+from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig
 
 
 class KeyTests(SynchronousTestCase):
@@ -105,21 +105,3 @@ class WarningTests(SynchronousTestCase):
                 "two replicas may end up on one card",
             ),
         )
-
-
-class ExposureTests(SynchronousTestCase):
-    """What the command line leaves open."""
-
-    hosts = FleetConfig(hosts=(HostConfig("here", (0,), "m"),))
-
-    def test_without_a_token(self) -> None:
-        """Hosts without a token are worth a word, and so are calls from anywhere."""
-        (local,) = exposure(self.hosts, Settings())
-        (anywhere,) = exposure(self.hosts, Settings(admin_open=True))
-        self.assertIn("from this machine only", local)
-        self.assertIn("whoever can reach the port", anywhere)
-
-    def test_guarded(self) -> None:
-        """With a token, or without hosts, there is nothing to say."""
-        self.assertEqual(exposure(self.hosts, Settings(admin_token="t")), ())
-        self.assertEqual(exposure(FleetConfig(), Settings()), ())

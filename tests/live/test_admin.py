@@ -49,7 +49,7 @@ class TokenTests(LiveCase):
         self.assertEqual((await self.asked()).status, 200)
         for header in ("Origin", "Forwarded", "X-Forwarded-For"):
             self.assertEqual((await self.asked((header, "http://elsewhere"))).status, 403)
-        await router.wrote(b"warn] there is no admin token")
+        await router.wrote(b"warn] no --admin-token: ")
 
     async def test_open(self) -> None:
         """``--admin-open`` takes them from anywhere."""

@@ -6,25 +6,13 @@ import os
 import stat
 from collections.abc import Iterator
 
-from .model import FleetConfig, HostConfig, Settings
+from .model import FleetConfig, HostConfig
 from .rules import canonical
 
 
 def warnings(fleet: FleetConfig) -> tuple[str, ...]:
     """Name what will fail or surprise later, a sentence each; looks at the files the configuration names."""
     return (*_files(fleet), *_wrappers(fleet), *_shared_addresses(fleet), *_shared_devices(fleet))
-
-
-def exposure(fleet: FleetConfig, settings: Settings) -> tuple[str, ...]:
-    """Name what the command line leaves open to others, a sentence each (manual: Security)."""
-    if not fleet.hosts or settings.admin_token is not None:
-        return ()
-    if settings.admin_open:
-        return ("whoever can reach the port may launch and stop replicas; give an --admin-token-file",)
-    return (
-        "there is no admin token: administrative calls are taken from this machine only, and then from all of"
-        " its users; give an --admin-token-file",
-    )
 
 
 def key_fault(path: str) -> str | None:
