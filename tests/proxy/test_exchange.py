@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from errno import EMFILE
+
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -14,7 +17,7 @@ from twisted_router.core.fleet import Fleet
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.policies.vocabulary import Reason
 from twisted_router.core.sessions import Pins
-from twisted_router.errors import ReplicaTimedOut, RouterError
+from twisted_router.errors import Overloaded, ReplicaTimedOut, RouterError
 from twisted_router.interfaces import IRecorder
 from twisted_router.proxy.clients import Clients
 from twisted_router.proxy.deadlines import Deadlines
@@ -188,6 +191,28 @@ class ExchangeTests(SynchronousTestCase):
         self.clock.advance(100)
         self.assertEqual((client.journal, self.outcome().ending), (before, Ending.DONE))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_fault_after_the_head(self) -> None:
+        """A fault of ours once the head was due breaks the answer off, drops the replica and is logged."""
+
+        def broken(producer: object, streaming: bool) -> None:
+            raise ZeroDivisionError
+
+        client = Client()
+        client.registerProducer = broken  # type: ignore[method-assign]
+        line = self.start(client)
+        line.deliver(OK)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual((client.journal, line.aborted), ([("broken", True)], True))
+        self.assertIs(self.outcome().ending, Ending.CUT)
+
+    def test_no_descriptor(self) -> None:
+        """A connection that the router has no descriptor for is its own shortage: 503, not the replica's."""
+        self.endpoint.error = ConnectError(osError=EMFILE, string="Too many open files")
+        client = Client()
+        Exchange(self.front, client).start()
+        self.assertEqual(client.journal, [(Overloaded, "minted")])
+        self.assertEqual((self.outcome().ending, self.events), (Ending.REJECTED, []))
 
     def test_late(self) -> None:
         """A time-out tells which replica was late, and by how much."""
