@@ -1,1 +1,1 @@
-``--policy`` chooses among thirteen routing policies, and answers say which replica was chosen and why.
+Routing policies by name: ``session``, ``work``, ``least_conn``, ``round_robin``, ``consistent_hash``, ``cache_aware``, ``sticky_least_loaded``, ``prefix``, ``load``, ``kv``, ``kv_session_affinity``, ``program`` and ``thunderagent``; ``work`` weighs repeated prefill against queueing in seconds and needs no session ids.

@@ -72,7 +72,7 @@ class EveryPolicyTests(SynchronousTestCase):
             self.assertEqual(walk(name, seed), walk(name, seed), name)
 
     def test_idle_starts_with_ids(self):
-        """A hundred conversations that start on an idle fleet are spread evenly: 25 each, one more or less."""
+        """A hundred conversations that start on an idle fleet are spread evenly, one more or less."""
         for name in BY_LOAD:
             driver = Driver.of(make_policy(name))
             sents = [

@@ -1,0 +1,36 @@
+"""The command line of ``pypto-router lab``."""
+
+from __future__ import annotations
+
+from twisted.python import usage
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_router.cli.lab import LabOptions
+
+
+class LabOptionsTests(SynchronousTestCase):
+    def parse(self, *words):
+        options = LabOptions()
+        options.parseOptions(list(words))
+        return options
+
+    def test_lists(self):
+        """Names and seeds are given with commas between them."""
+        options = self.parse("--policies", "work, session", "-r", "short", "-s", "4,5")
+        self.assertEqual(options["policies"], ("work", "session"))
+        self.assertEqual(options["rows"], ("short",))
+        self.assertEqual(options["seeds"], (4, 5))
+
+    def test_defaults(self):
+        """All policies, all rows, three seeds."""
+        options = self.parse()
+        self.assertEqual((options["policies"], options["rows"], options["seeds"]), ((), (), (1, 2, 3)))
+
+    def test_refused(self):
+        """Seeds and counts that are no numbers are refused."""
+        for words in (("-s", "one"), ("-s", ","), ("--replicas", "0"), ("--capacity", "much")):
+            self.assertRaises(usage.UsageError, self.parse, *words)
+
+    def test_run(self):
+        """What is asked for reaches the laboratory: an unknown policy is its answer, with exit code 1."""
+        self.assertEqual(self.parse("--policies", "werk").run(), 1)
