@@ -30,6 +30,10 @@ class NewsTests(SynchronousTestCase):
         """A warning is shown with its level, wherever it comes from."""
         self.assertEqual(news(f"{AT} [x#warn] v"), "20:46:17 warn: v")
 
+    def test_advice(self) -> None:
+        """A warning about the configuration, which the demo wrote itself, is not shown."""
+        self.assertIsNone(news(f"{AT} [twisted_router.tap#warn] there is no admin token"))
+
     def test_the_rest(self) -> None:
         """Other news is not shown, whether it has a level or not."""
         self.assertEqual([news(f"{AT} [{x}] v") for x in ("twisted.web#info", "-")], [None, None])

@@ -18,6 +18,9 @@ _LOGGED = re.compile(r"\S+T(?P<time>[\d:]{8})\S* \[(?P<where>[^#\]]*)(?:#(?P<lev
 #: Where the news is: requests, and changes of slots and of the router itself.
 _NEWS = ("twisted_router.access", "twisted_router.services.")
 
+#: Where advice on the configuration comes from: the demo's is its own business.
+_ADVICE = ("twisted_router.tap", "twisted_router.assembly")
+
 
 def news(line: str) -> str | None:
     """What a person is shown of one line of the router's log; None for what is the daemon's business.
@@ -28,7 +31,8 @@ def news(line: str) -> str | None:
     if found is None:
         return line or None
     is_calm = found["level"] in (None, "debug", "info")
-    if is_calm and not found["where"].startswith(_NEWS):
+    is_news = found["where"].startswith(_NEWS) if is_calm else not found["where"].startswith(_ADVICE)
+    if not is_news:
         return None
     mark = "" if is_calm else f"{found['level']}: "
     return f"{found['time']} {mark}{found['text']}"
