@@ -34,8 +34,8 @@ class Driver:
     def of(cls, policy, count=4):
         return cls(policy, [Replica(f"r{number}") for number in range(count)])
 
-    def send(self, session=None, prompt=None):
-        ask = Ask(session, self.homes.get(session), self.now, prompt)
+    def send(self, session=None, prompt=None, streams=True):
+        ask = Ask(session, self.homes.get(session), self.now, prompt, streams)
         position, reason = self.policy.choose(ask, self.replicas)
         replica = self.replicas[position]
         trace = self.policy.observe(ask, replica, reason)

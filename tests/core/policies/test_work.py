@@ -190,6 +190,23 @@ class LearningTests(SynchronousTestCase):
         counts = spread(served[30:])
         self.assertLess(counts.get(slow.instance, 0), 15)
 
+    def test_whole_answers(self):
+        """An answer that does not stream says nothing of the rate; its prefill is over when it should be."""
+        driver = Driver.of(Work(), count=1)
+        seat = driver.policy.seat("r0")
+        sents = []
+        for number in range(20):
+            sents.append(driver.send(f"s{number}", prompt((number, 8)), streams=False))
+            driver.now += 30.0
+            driver.first_byte(sents[-1])
+        self.assertEqual(seat.rate.value, 4000.0)
+        self.assertEqual(seat.decoding, 19)
+        for sent in sents:
+            driver.end(sent)
+        driver.serve("last", prompt(("p", 1)))
+        self.assertAlmostEqual(seat.waiting, 0.0)
+        self.assertEqual(seat.decoding, 0)
+
     def test_density(self):
         """Tokens per byte follow what answers report."""
         driver = Driver.of(Work())

@@ -240,3 +240,21 @@ def policy_of(settings: Settings) -> Policy:
     if not isinstance(policy, Work | Kv):
         raise ValueError(f"--gate needs a policy that tells conversations apart, such as work; not {name}")
     return Gate(policy)
+
+
+def add_gate(policy: Policy, capacity: float = 0.0) -> Gate:
+    """Put a working-set gate before a policy; one that has a gate keeps it.
+
+    :param capacity: tokens each replica's cache holds, or 0 for what is reported or learned.
+    :raises ValueError: the policy does not tell conversations apart.
+    """
+    if isinstance(policy, Gate):
+        return policy
+    if isinstance(policy, Work | Kv):
+        return Gate(policy, capacity)
+    raise ValueError("a gate needs a policy that tells conversations apart: work, kv or kv_session_affinity")
+
+
+def gate_of(policy: Policy) -> Gate | None:
+    """The gate a policy comes with, or None."""
+    return policy if isinstance(policy, Gate) else None

@@ -94,12 +94,15 @@ class Ask:
     :ivar home: the instance the conversation is pinned to, routable or not, or None.
     :ivar now: seconds on the monotonic clock.
     :ivar prompt: what is known of its text; None unless the policy ``wants_prompt``.
+    :ivar streams: whether it asked for a stream. Where it did not, the first byte of the answer comes with
+        the last and says nothing about its prefill.
     """
 
     session: str | None
     home: str | None
     now: float
     prompt: Prompt | None = None
+    streams: bool = True
 
 
 @frozen

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from attrs import frozen
 
 from ..prefix import CHUNK, Match, PrefixIndex, Prompt
 from .conversations import Conversation, Conversations, Presence
-from .learning import Density, FollowUps, PrefillRate
+from .learning import SAMPLE_TOKENS, Density, FollowUps, PrefillRate
 from .seats import Seats
 from .vocabulary import Ask, Candidate, Outcome, Reason
 
 NOTHING = Prompt(0, ())
+
+_QUEUED, _DECODING, _OVER = range(3)
 
 
 @frozen
@@ -45,15 +48,23 @@ class Seat:
     :ivar bit: its place in the masks of the index.
     :ivar waiting: estimated uncached tokens of requests without a first byte.
     :ivar decoding: requests past their first byte.
+    :ivar silent: requests that do not stream, with the time their prefill should be over.
     """
 
-    __slots__ = ("bit", "decoding", "rate", "waiting")
+    __slots__ = ("bit", "decoding", "rate", "silent", "waiting")
 
     def __init__(self, bit: int, rate: float) -> None:
         self.bit = bit
         self.waiting = 0.0
         self.decoding = 0
         self.rate = PrefillRate(rate)
+        self.silent: deque[tuple[float, _Sent]] = deque()
+
+    def hush(self, now: float) -> None:
+        """Count those as decoding that do not stream and should have their prompt computed by now."""
+        silent = self.silent
+        while silent and silent[0][0] <= now:
+            silent.popleft()[1].computed()
 
 
 @frozen
@@ -148,6 +159,9 @@ class Work:
         """Seconds each candidate would cost, itself and the others together."""
         weights = self._weights
         seats = [self._seats.of(candidate.instance) for candidate in candidates]
+        for seat in seats:
+            if seat.silent:
+                seat.hush(look.ask.now)
         outs = [candidate.outstanding for candidate in candidates]
         count = len(seats)
         mean = sum(outs) / count
@@ -186,7 +200,7 @@ class Work:
             self.follow_ups.returned()
         seat = self._seats.of(chosen.instance)
         depth = look.match.on(seat.bit)
-        trace = _Sent(self, look.prompt, seat, known, depth, ask.now, chosen.instance)
+        trace = _Sent(self, look, seat, known, depth, chosen.instance)
         warm = depth * CHUNK * self.density.value
         known.turn(look.prompt, chosen.instance, ask.now, max(64.0, self.tokens(ask)), warm)
         self.live.set(known, chosen.instance, 1.0)
@@ -219,6 +233,7 @@ class _Sent:
         "_seat",
         "_sent",
         "_state",
+        "_streams",
         "_uncached",
         "conversation",
     )
@@ -226,42 +241,49 @@ class _Sent:
     def __init__(
         self,
         policy: Work,
-        prompt: Prompt,
+        look: _Look,
         seat: Seat,
         conversation: Conversation,
         depth: int,
-        now: float,
         home: str,
     ) -> None:
         self._policy = policy
-        self._prompt = prompt
+        self._prompt = look.prompt
         self._seat = seat
         self.conversation = conversation
         self._depth = depth
-        self._sent = now
+        self._sent = look.ask.now
+        self._streams = look.ask.streams
         self._home = home
-        self._uncached = max(64.0, (prompt.size - depth * CHUNK) * policy.density.value)
+        self._uncached = max(64.0, (look.prompt.size - depth * CHUNK) * policy.density.value)
         self._ahead = seat.waiting
-        self._state = 0
+        self._state = _QUEUED
         seat.waiting += self._uncached
+        if not self._streams:
+            seat.silent.append((self._sent + seat.waiting / seat.rate.value, self))
 
     def first_byte(self, now: float) -> None:
         """Its prefill is over; how long that took says how fast the replica is."""
-        if self._state:
-            return
-        self._state = 1
-        self._seat.waiting -= self._uncached
-        self._seat.decoding += 1
-        if self._uncached >= 512.0:
-            self._seat.rate.sample(self._ahead + self._uncached, now - self._sent)
+        if self._state == _QUEUED and self._streams:
+            self.computed()
+            if self._uncached >= SAMPLE_TOKENS:
+                self._seat.rate.sample(self._ahead + self._uncached, now - self._sent)
+
+    def computed(self) -> None:
+        """It decodes from now on."""
+        if self._state == _QUEUED:
+            self._state = _DECODING
+            self._seat.waiting -= self._uncached
+            self._seat.decoding += 1
 
     def ended(self, now: float, outcome: Outcome) -> None:
         """Take it off the replica; learn from what the answer reported."""
         seat = self._seat
-        if self._state:
+        if self._state == _DECODING:
             seat.decoding -= 1
         else:
             seat.waiting -= self._uncached
+        self._state = _OVER
         conversation = self.conversation
         conversation.inflight -= 1
         conversation.last = now
