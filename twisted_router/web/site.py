@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import struct
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any, cast
@@ -302,8 +300,6 @@ class RouterChannel(HTTPChannel):
     def break_off(self, *, reset: bool) -> None:
         """End the connection within an answer."""
         if reset:
-            if isinstance(self.transport, Connection):
-                self.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.transport.abortConnection()
         else:
             self._refused = True
