@@ -29,6 +29,7 @@ SOON = 5.0
 STRANGE_SHELL = r"""#!/bin/sh
 printf 'Welcome to node!\nNo newline at the end of this banner'
 echo 'profile: warning' >&2
+exec 7>&1 8>&2
 case $1 in
     *[!a-z/\ -]*) echo "strange-shell: cannot parse: $1" >&2; exit 2 ;;
     exec\ *) exec ${1#exec } ;;
@@ -162,7 +163,7 @@ class SshContract(SshPlace):
         await self.assertFailure(stuck, CancelledError)
 
     async def test_a_login_shell_of_any_kind(self) -> None:
-        """Neither a shell that parses next to nothing nor its banners come in the way."""
+        """A shell that parses next to nothing, prints banners and leaves descriptors open is no obstacle."""
         shell = self.sshd.write("strange-shell", STRANGE_SHELL)
         os.chmod(shell, 0o755)
         await self.sshd.stop()

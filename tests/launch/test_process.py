@@ -50,6 +50,12 @@ class RunTests(TestCase):
         self.addCleanup(os.kill, int(ended.output), 9)
         self.assertEqual((ended.code, ended.timed_out), (0, False))
 
+    async def test_the_last_word(self) -> None:
+        """A program that has said it and does not end is killed soon, long before its time is up."""
+        script = "printf 'the '; printf 'end\\n'; exec sleep 60"
+        ended = await run(reactor, (SH, "-c", script), 60, last_word=b"the end")
+        self.assertEqual((ended.output, ended.timed_out, ended.signal), (b"the end\n", False, 9))
+
     async def test_much_output(self) -> None:
         """Only the end of it is kept."""
         script = f"import sys; sys.stdout.write('x' * {KEPT * 4} + 'the end')"

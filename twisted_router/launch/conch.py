@@ -60,7 +60,7 @@ class _Channel(SSHChannel):
 
     name = b"session"
 
-    def __init__(self, script: bytes) -> None:
+    def __init__(self, script: Script) -> None:
         super().__init__()
         self.done: Deferred[Ran] = Deferred(lambda _: self._give_up())
         self._script = script
@@ -78,7 +78,7 @@ class _Channel(SSHChannel):
             return
         connection: Any = self.conn
         request = connection.sendRequest(self, b"exec", NS(SHELL.encode()), wantReply=True)
-        request.addCallbacks(lambda _: self.write(self._script), self._not_run)
+        request.addCallbacks(lambda _: self.write(self._script.text), self._not_run)
 
     def _give_up(self) -> None:
         """Close, now or as soon as it is open."""
@@ -91,6 +91,9 @@ class _Channel(SSHChannel):
 
     def dataReceived(self, data: bytes) -> None:
         self._streams[0].add(data)
+        if self._streams[0].has(self._script.last_word, len(data)):
+            self._finish(None)
+            self.loseConnection()
 
     def extReceived(self, dataType: int, data: bytes) -> None:
         if dataType == EXTENDED_DATA_STDERR:
@@ -108,7 +111,7 @@ class _Channel(SSHChannel):
         return True
 
     def closed(self) -> None:
-        self._finish(None if self._ended else Trouble(sentences.CONNECTION_LOST, before=False))
+        self._finish(None if self._ended else Trouble(sentences.CONNECTION_LOST, before=False, lost=True))
 
     def _finish(self, trouble: Trouble | None) -> None:
         if not self.done.called:
@@ -236,8 +239,8 @@ class ConchLauncher(RemoteLauncher):
 
     def _execute(self, transport: _Transport, script: Script, timeout: float) -> Deferred[Ran]:
         if transport.lost:
-            return succeed(Ran(b"", b"", None, Trouble(sentences.CONNECTION_LOST, before=True)))
-        channel = _Channel(script.text)
+            return succeed(Ran(b"", b"", None, Trouble(sentences.CONNECTION_LOST, before=True, lost=True)))
+        channel = _Channel(script)
         transport.connection.openChannel(channel)
         done = channel.done.addTimeout(timeout, self._clock)
 

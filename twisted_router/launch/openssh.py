@@ -68,7 +68,7 @@ class OpenSSHLauncher(RemoteLauncher):
         try:
             os.makedirs(self._control_dir, mode=0o700, exist_ok=True)
             argv = (ssh, *self._options(), "-T", "--", str(self._host.ssh), SHELL)
-            ended = await run(self._reactor, argv, timeout, stdin=script.text)
+            ended = await run(self._reactor, argv, timeout, stdin=script.text, last_word=script.last_word)
         except OSError as error:
             return _nothing(f"ssh cannot be started: {error}")
         return Ran(ended.output, ended.errors, ended.code, _trouble(ended, timeout))
@@ -132,4 +132,4 @@ def _trouble(ended: Ended, timeout: float) -> Trouble | None:
             detail = next(filter(None, found.groups()), "").strip().rstrip(".")
             return Trouble(f"{sentence}: {detail}" if detail else sentence, before=True)
     said = errors.strip().rpartition("\n")[2].strip() or f"ssh {ended.how}"
-    return Trouble(f"{sentences.CONNECTION_LOST}: {said}", before=False)
+    return Trouble(f"{sentences.CONNECTION_LOST}: {said}", before=False, lost=True)

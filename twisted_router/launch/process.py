@@ -16,8 +16,8 @@ from twisted.python.failure import Failure
 #: Bytes of each output stream that are kept; the last ones count.
 KEPT = 64 * 1024
 
-#: Seconds after a program's exit until pipes that its children still hold are given up.
-_PIPE_PATIENCE = 0.5
+#: Seconds a program has to end after its last word, and its pipes to close after its end.
+_PATIENCE = 0.5
 
 
 @frozen
@@ -75,6 +75,10 @@ class Tail:
         while self._size - len(self._chunks[0]) >= self._limit:
             self._size -= len(self._chunks.popleft())
 
+    def has(self, word: bytes, within: int) -> bool:
+        """Whether a word ends in the last ``within`` bytes."""
+        return word in self.value()[-within - len(word) + 1 :]
+
     def value(self) -> bytes:
         """What is kept."""
         return b"".join(self._chunks)[-self._limit :]
@@ -83,10 +87,11 @@ class Tail:
 class _Run(ProcessProtocol):
     """Feeds one program, collects what it says, ends it when its time is up."""
 
-    def __init__(self, clock: IReactorTime, stdin: bytes, timeout: float) -> None:
+    def __init__(self, clock: IReactorTime, stdin: bytes, timeout: float, last_word: bytes | None) -> None:
         self.done: Deferred[Ended] = Deferred(lambda _: self._give_up())
         self._clock = clock
         self._stdin = stdin
+        self._last_word = last_word
         self._streams = {1: Tail(), 2: Tail()}
         self._timed_out = False
         self._timer: IDelayedCall | None = clock.callLater(timeout, self._time_is_up)
@@ -97,11 +102,14 @@ class _Run(ProcessProtocol):
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
         self._streams[childFD].add(data)
+        if childFD == 1 and self._last_word is not None and self._streams[1].has(self._last_word, len(data)):
+            self._last_word = None
+            self._set_timer(_PATIENCE, self._kill)
 
     def processExited(self, reason: Failure) -> None:
         """A child of it may keep the pipes open for ever; what it said itself is nearly here."""
         if not self.done.called:
-            self._set_timer(_PIPE_PATIENCE, self._pipes.loseConnection)
+            self._set_timer(_PATIENCE, self._pipes.loseConnection)
 
     def processEnded(self, reason: Failure) -> None:
         self._set_timer()
@@ -143,13 +151,15 @@ def run(
     stdin: bytes = b"",
     env: dict[str, str] | None = None,
     workdir: str | None = None,
+    last_word: bytes | None = None,
 ) -> Deferred[Ended]:
     """Run a program, at most ``timeout`` seconds; after that it is killed and what it said is given.
 
     Fires when the program itself has ended, even if a child of it keeps its output open. Fails with
     OSError when it cannot be started. Cancelling kills it. ``env`` None means our own environment.
+    After ``last_word`` on its output it has half a second to end, then it is killed.
     """
-    protocol = _Run(IReactorTime(reactor), stdin, timeout)
+    protocol = _Run(IReactorTime(reactor), stdin, timeout, last_word)
     try:
         IReactorProcess(reactor).spawnProcess(protocol, argv[0], argv, env=env, path=workdir)
     except OSError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -46,10 +47,12 @@ class Trouble:
     """Why a script may not have run to its end, in one sentence.
 
     :ivar before: it is certain that nothing of it has run.
+    :ivar lost: the connection broke; on a new one it may work.
     """
 
     sentence: str
     before: bool
+    lost: bool = False
 
 
 @frozen
@@ -72,6 +75,7 @@ class Incomplete(Exception):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.sentence)
         self.before = trouble.before
+        self.lost = trouble.lost
 
 
 @implementer(ILauncher)
@@ -150,7 +154,7 @@ class RemoteLauncher:
         trouble = ran.trouble or Trouble(
             f"the remote shell exited with code {ran.code}: {said}", not reply.begun
         )
-        raise Incomplete(Trouble(trouble.sentence, trouble.before and not reply.begun))
+        raise Incomplete(evolve(trouble, before=trouble.before and not reply.begun))
 
     async def _launch(self, slot: Slot, instance: str) -> Handle:
         if await answers(self._reactor, slot.address, slot.port):
@@ -196,10 +200,15 @@ class RemoteLauncher:
         return (await self._find_out(slot, script)).fact("running") is not None
 
     async def _find_out(self, slot: Slot, script: Script, timeout: float = STEP_TIMEOUT) -> Reply:
+        """Run a script that may as well run twice: once more when the connection broke under it."""
         try:
             return await self._ask(script, timeout)
         except Incomplete as error:
-            raise StopUnconfirmed(f"{self._where(slot)}: {error}") from error
+            first = error
+        if first.lost:
+            with suppress(Incomplete):
+                return await self._ask(script, timeout)
+        raise StopUnconfirmed(f"{self._where(slot)}: {first}") from first
 
     async def _tail(self, slot: Slot, lines: int) -> str:
         try:

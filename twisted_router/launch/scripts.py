@@ -35,6 +35,11 @@ class Script:
     text: bytes
     tag: str
 
+    @property
+    def last_word(self) -> bytes:
+        """What it prints at its end. A login shell may leave descriptors that hold the session open."""
+        return f"@{self.tag} end".encode()
+
 
 @frozen
 class Reply:

@@ -86,7 +86,7 @@ main() {
     if have setsid; then own=setsid; else own=; fi
     (
         [ -z "$workdir" ] || cd "$workdir" || exit 126
-        exec nohup $own $REPLICA 9>&9
+        exec nohup $own $REPLICA 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&9
     ) </dev/null >>"$log" 2>&1 &
     leader=$!
     if look "$leader"; then started=$seen; else started=; fi
