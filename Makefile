@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench soak docs clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-12s %s\n", $$1, $$2 }'
@@ -44,6 +44,9 @@ check: $(READY) ## format, lint and types only
 
 bench: $(READY) ## what the router costs, next to nginx and to no router at all
 	@$(BIN)/python -m bench wire
+
+soak: $(READY) ## half an hour of faults under load: nothing lost, nothing twice, nothing kept
+	@$(BIN)/python -m bench soak $(ARGS)
 
 docs: $(READY) ## the manual as HTML, in docs/_build/html; a warning is an error
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from bench import crash, death, micro, pressure, scale
+from bench import crash, death, micro, pressure, scale, soak
 from bench.cases import CASES
 from bench.engines import STARTERS, WIRE, Engine, starters
 from bench.processes import Unavailable, children
@@ -88,6 +88,10 @@ def parser() -> argparse.ArgumentParser:
     sub = add("micro", "parts of the data path in this process, no sockets", micro.micro, 3, 0.3)
     sub.add_argument("--only", metavar="REGEX", help="rows whose name matches")
     sub.add_argument("--profile", action="store_true", help="show where the time of these rows goes instead")
+    sub = commands.add_parser("soak", help=soak.TEXT, description=soak.TEXT)
+    sub.set_defaults(run=soak.soak)
+    sub.add_argument("--minutes", type=float, default=30, help="length (%(default)s)")
+    sub.add_argument("--json", metavar="FILE", help="where the JSON goes (bench/out)")
     for name, text, run in (
         ("death", "a replica killed outright under load, at default settings", death.death),
         ("crash", "the router killed under load and started again", crash.crash),
