@@ -25,7 +25,7 @@ class SteppedBackTests(LiveCase):
         modules = self.work / "modules"
         modules.mkdir()
         (modules / "sitecustomize.py").write_text(AN_HOUR_BACK.format(file=str(self.stepped)))
-        self.env["PYTHONPATH"] = str(modules)
+        self.env["PYTHONPATH"] = os.pathsep.join([str(modules), self.env.get("PYTHONPATH", "")]).rstrip(":")
 
     async def test_timers(self) -> None:
         """Probes and deadlines go on: a hang is found, an endless launch is given up and killed."""

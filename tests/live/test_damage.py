@@ -36,7 +36,8 @@ class DamagedTests(LiveCase):
         """The start ends with 1, names file and way out, launches nothing, and leaves the replica alone."""
         router = self.router()
         self.assertEqual(await self.ended(router), 1)
-        (line,) = router.err.decode().splitlines()
+        self.assertNotIn(b"Traceback", router.err)
+        (line,) = [line for line in router.err.decode().splitlines() if ": error: " in line]
         for word in (str(self.state_file), "nothing is started", "move the file away"):
             self.assertIn(word, line)
         self.assertEqual(self.loads(), 1)
