@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from bench.tables import render
 TEXT = "mixed traffic while clients leave, replicas die and are exchanged; nothing may be lost or sent twice"
 
 REPLICAS = 3
+_BUCKET = re.compile(r'pypto_router_reactor_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
 WORKERS = 20
 KILL_EVERY = 25.0
 RELOAD_EVERY = 40.0
@@ -54,7 +56,6 @@ class Tally:
     by_kill: int = 0
     lost: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
-    lags: list[float] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
     reloads: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -203,6 +204,14 @@ class Scene:
         slots = json.loads((self.work / "state.json").read_text())["slots"]
         return [slot["handle"]["pid"] for slot in slots if slot["handle"] and slot["reason"] is None]
 
+    def lags(self) -> list[tuple[float, float]]:
+        """The router's own record of how late its reactor was: upper bound in ms, looks within it."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        link.request("GET", "/metrics")
+        text = link.getresponse().read().decode()
+        link.close()
+        return [(float(bound) * 1e3, float(count)) for bound, count in _BUCKET.findall(text)]
+
     def seen(self) -> Counter[str]:
         """How often each id has reached a replica."""
         found: Counter[str] = Counter()
@@ -247,17 +256,6 @@ def _await(true: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def _listen(scene: Scene, tally: Tally, stop: threading.Event) -> None:
-    """How long the reactor lets ``/liveness`` wait, twenty times a second."""
-    link = http.client.HTTPConnection("127.0.0.1", scene.port, timeout=10)
-    while not stop.wait(0.05):
-        began = time.monotonic()
-        link.request("GET", "/liveness")
-        link.getresponse().read()
-        with tally.lock:
-            tally.lags.append((time.monotonic() - began) * 1e3)
-
-
 def _harm(scene: Scene, tally: Tally, stop: threading.Event) -> None:
     """Kill a replica now and then, and exchange one in good order; only while all are there."""
     chance, next_kill, next_reload = random.Random(0), KILL_EVERY, RELOAD_EVERY
@@ -279,23 +277,27 @@ def _harm(scene: Scene, tally: Tally, stop: threading.Event) -> None:
                 tally.reloads += 1
 
 
-COLUMNS = ["minute", "RSS MB", "files", "lag p50", "lag p99", "max ms", "requests", "whole", "harmed"]
+def late(before: list[tuple[float, float]], now: list[tuple[float, float]], share: float) -> str:
+    """Milliseconds within which the reactor was in ``share`` of the looks between two records."""
+    counts = [(bound, count - was) for (bound, count), (_, was) in zip(now, before, strict=True)]
+    wanted = share * counts[-1][1]
+    bound = next(bound for bound, count in counts if count >= wanted)
+    return f"<={bound:.0f}" if bound < float("inf") else ">5000"
+
+
+COLUMNS = ["minute", "RSS MB", "files", "lag p50", "lag p99", "requests", "whole", "harmed"]
 COLUMNS += ["by kill", "lost", "twice", "kills", "reloads"]
 
 
-def row(label: str, scene: Scene, tally: Tally, since: int) -> list[str]:
-    """One line of the table; lags are those from number ``since`` on."""
+def row(label: str, scene: Scene, tally: Tally, before: list[tuple[float, float]]) -> list[str]:
+    """One line of the table; lags are those since ``before`` was recorded."""
     twice = sum(count > 1 for count in scene.seen().values())
+    lags, pid = scene.lags(), [scene.process.pid]
     with tally.lock:
-        lags = sorted(tally.lags[since:]) or [0.0]
-        pid = [scene.process.pid]
-        figures = [rss_kb(pid) / 1024, descriptors(pid), lags[len(lags) // 2], lags[len(lags) * 99 // 100]]
         counts = [tally.sent, tally.whole, tally.harmed, tally.by_kill, len(tally.lost), twice]
         return [
-            label,
-            f"{figures[0]:.1f}",
-            f"{figures[1]:.0f}",
-            *(f"{figure:.1f}" for figure in (*figures[2:], lags[-1])),
+            *(label, f"{rss_kb(pid) / 1024:.1f}", f"{descriptors(pid)}"),
+            *(late(before, lags, 0.5), late(before, lags, 0.99)),
             *(str(count) for count in (*counts, len(tally.kills), tally.reloads)),
         ]
 
@@ -309,19 +311,17 @@ def soak(options: argparse.Namespace) -> int:
             scene = start(family, work)
             before = descriptors([scene.process.pid])
             clients = [Client(scene.port, number, tally, stop) for number in range(WORKERS)]
-            others = [
-                threading.Thread(target=job, args=(scene, tally, stop), daemon=True)
-                for job in (_listen, _harm)
-            ]
-            for thread in (*clients, *others):
+            harm = threading.Thread(target=_harm, args=(scene, tally, stop), daemon=True)
+            lags = scene.lags()
+            for thread in (*clients, harm):
                 thread.start()
             rows = _watch(scene, tally, options.minutes)
             stop.set()
-            for thread in (*clients, *others):
+            for thread in (*clients, harm):
                 thread.join(90)
             # Idle connections to replicas are closed after some seconds.
             _await(lambda: descriptors([scene.process.pid]) <= before + REPLICAS, 15)
-            rows.append(row("end", scene, tally, 0))
+            rows.append(row("end", scene, tally, lags))
             seen = scene.seen()
             held = descriptors([scene.process.pid]) - before
             ghosts = [name for name in tally.answered if name not in seen]
@@ -347,12 +347,12 @@ def soak(options: argparse.Namespace) -> int:
 def _watch(scene: Scene, tally: Tally, minutes: float) -> list[list[str]]:
     """Print a line each minute; all lines."""
     rows: list[list[str]] = []
-    began, since = time.monotonic(), 0
+    began, lags = time.monotonic(), scene.lags()
     print(" ".join(f"{name:>8}" for name in COLUMNS), flush=True)
     while (left := began + 60 * minutes - time.monotonic()) > 0 and scene.process.poll() is None:
         time.sleep(min(60.0, left))
         at = (time.monotonic() - began) / 60
-        rows.append(row(f"{at:.0f}" if at >= 1 else f"{at:.1f}", scene, tally, since))
-        since = len(tally.lags)
+        rows.append(row(f"{at:.0f}" if at >= 1 else f"{at:.1f}", scene, tally, lags))
+        lags = scene.lags()
         print(" ".join(f"{cell:>8}" for cell in rows[-1]), flush=True)
     return rows

@@ -42,6 +42,7 @@ from .services.root import RouterService
 from .services.signals import Signals
 from .services.statefile import NoStateFile, StateFile
 from .services.traffic import Traffic
+from .telemetry.lag import LagMeter
 from .telemetry.logs import access
 from .telemetry.metrics import Metrics
 from .web.app import RouterApp
@@ -71,6 +72,7 @@ def assemble(config: FleetConfig, settings: Settings, reactor: Any) -> IService:
     root = parts.root()
     parts.prober.setServiceParent(root)
     parts.pin_saver().setServiceParent(root)
+    LagMeter(reactor, parts.metrics.lag.observe).setServiceParent(root)
     Signals(reactor, root).install()
     return root
 

@@ -17,6 +17,7 @@ from ..core.snapshot import FleetView
 from ..interfaces import IRecorder
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+_LAGS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _PREFIX = "pypto_router_"
 
 
@@ -81,6 +82,12 @@ class Metrics:
         self._logged = logged
         self._name_requests(registry)
         self._name_slots(registry)
+        self.lag = Histogram(
+            _PREFIX + "reactor_lag_seconds",
+            "How late the reactor came to a timer, looked at four times a second.",
+            buckets=_LAGS,
+            registry=registry,
+        )
         Info(_PREFIX + "build", "Version of the router.", registry=registry).info({"version": __version__})
         ProcessCollector(registry=registry)
         registry.register(FleetCollector(snapshot))
