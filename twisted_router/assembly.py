@@ -67,13 +67,14 @@ def assemble(config: FleetConfig, settings: Settings, reactor: Any) -> IService:
     :raises OSError: no private directory for ssh's sockets can be made.
     """
     reactor.seconds = time.monotonic
-    announce(config, settings)
     parts = _Parts(config, settings, reactor)
     root = parts.root()
     parts.prober.setServiceParent(root)
     parts.pin_saver().setServiceParent(root)
     LagMeter(reactor, parts.metrics.lag.observe).setServiceParent(root)
     Signals(reactor, root).install()
+    # Not before: a start that fails says so in one line.
+    reactor.callWhenRunning(announce, config, settings)
     return root
 
 
