@@ -34,11 +34,13 @@ class _Router(ProcessProtocol):
 
     def __init__(self) -> None:
         self.told: Deferred[dict[str, Any]] = Deferred()
-        self.errors = b""
+        self.heard = self.errors = b""
         self.ended: Deferred[None] = Deferred()
 
     def outReceived(self, data: bytes) -> None:
-        self.told.callback(json.loads(data))
+        self.heard += data
+        if self.heard.endswith(b"\n") and not self.told.called:
+            self.told.callback(json.loads(self.heard))
 
     def errReceived(self, data: bytes) -> None:
         self.errors += data
