@@ -81,7 +81,11 @@ class SshContract(SshPlace):
         await self.sshd.stop()
         self.sshd.make_key("host_key")
         await self.sshd.start()
-        self.assertIn("host key is not the known one", await self.fails())
+        told = await self.fails()
+        self.assertIn("host key is not the known one", told)
+        keygen = [program("ssh-keygen", "openssh-client"), "-l", "-f", self.sshd.path("host_key.pub")]
+        shown = subprocess.run(keygen, check=True, capture_output=True, text=True).stdout.split()[1]
+        self.assertIn(shown, told)
 
     async def test_a_host_key_that_is_not_known(self) -> None:
         """One line says that the host key is not known; nobody is asked and nothing is written down."""
@@ -92,7 +96,7 @@ class SshContract(SshPlace):
     async def test_a_host_that_is_down(self) -> None:
         """One line says that it cannot be reached."""
         await self.sshd.stop()
-        self.assertIn("cannot be reached", await self.fails())
+        self.assertIn("cannot be reached: Connection refused", await self.fails())
 
     async def test_a_host_that_says_nothing(self) -> None:
         """A host that takes the connection and stays silent is told as well, and does not hang us."""

@@ -6,7 +6,9 @@ command, drops standard error, and does not look up ``[host]:port``.
 
 from __future__ import annotations
 
+import base64
 import getpass
+import hashlib
 import os
 from collections.abc import Callable
 from struct import unpack
@@ -22,6 +24,7 @@ from twisted.conch.ssh.transport import (
 )
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock, TimeoutError, fail, succeed
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.error import ConnectError
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -176,7 +179,8 @@ class _Transport(SSHClientTransport):
         verdict = self._known.judge(hostKey)
         if verdict is Verdict.KNOWN:
             return succeed(True)
-        self._why = f"{_NOT_ACCEPTED[verdict]} (it shows {fingerprint.decode('ascii', 'replace')})"
+        shown = base64.b64encode(hashlib.sha256(hostKey).digest()).decode().rstrip("=")
+        self._why = f"{_NOT_ACCEPTED[verdict]}: SHA256:{shown}"
         return fail(NotConnected(self._why))
 
     def connectionSecure(self) -> None:
@@ -293,7 +297,9 @@ class ConchLauncher(RemoteLauncher):
 
 
 def _why(error: Exception) -> str:
-    return "no answer" if isinstance(error, TimeoutError) else str(error).rstrip(".").lower()
+    if isinstance(error, ConnectError) and isinstance(error.osError, int):
+        return os.strerror(error.osError)
+    return "no answer" if isinstance(error, TimeoutError) else str(error).rstrip(".")
 
 
 _log = Logger()

@@ -28,6 +28,7 @@ _SSH_FAILED = 255
 
 #: What ssh says when a session never came about, and what that means. The first that is found counts.
 _BEFORE = (
+    (r"(?s)IDENTIFICATION HAS CHANGED.*?(SHA256:[\w+/]+)", sentences.HOST_KEY_CHANGED),
     (r"IDENTIFICATION HAS CHANGED|Host key for .* has changed", sentences.HOST_KEY_CHANGED),
     (r"host key is known|Host key verification failed", sentences.HOST_KEY_UNKNOWN),
     (r"Permission denied \(|Too many authentication failures", sentences.KEY_REFUSED),
