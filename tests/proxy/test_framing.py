@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fuzz.profile import effort
 from twisted_router.proxy.framing import (
     LINE_LIMIT,
     BadResponse,
@@ -108,6 +109,7 @@ class Heads(SynchronousTestCase):
                 head(line)
 
     @given(st.binary(max_size=200))
+    @effort(100)
     def test_anything(self, block: bytes) -> None:
         """Any bytes give a head or ``BadResponse``, never another exception."""
         for text in (block, b"HTTP/1.1 200 OK\r\n" + block):
@@ -191,6 +193,7 @@ class Choosing(SynchronousTestCase):
 
 class Lengths(SynchronousTestCase):
     @given(st.binary(max_size=60), st.binary(max_size=20), st.lists(st.integers(0, 80), max_size=6))
+    @effort(100)
     def test_any_reads(self, content: bytes, more: bytes, cuts: list[int]) -> None:
         """However it is cut, exactly the announced bytes come out and what follows is the rest."""
         body = LengthBody(len(content))
@@ -286,7 +289,7 @@ CUTS = st.lists(st.integers(0, 300), max_size=12)
 
 class Chunks(SynchronousTestCase):
     @given(bodies(), st.binary(max_size=10), CUTS)
-    @settings(max_examples=400)
+    @effort(200)
     def test_any_reads(self, body: tuple[bytes, bytes], more: bytes, cuts: list[int]) -> None:
         """However it is cut: raw output is the input, decoded output the content, the rest what follows."""
         wire, content = body
@@ -302,7 +305,7 @@ class Chunks(SynchronousTestCase):
             self.assertEqual((out, follow.rest + rest, follow.closed()), (expected, more, b""))
 
     @given(bodies(), CUTS, st.data())
-    @settings(max_examples=400)
+    @effort(200)
     def test_any_cut(self, body: tuple[bytes, bytes], cuts: list[int], data: st.DataObject) -> None:
         """A body that breaks off anywhere is no whole one, neither for us nor for who gets our output."""
         wire, _ = body
@@ -315,7 +318,7 @@ class Chunks(SynchronousTestCase):
         self.assertTrue(part.startswith(out))
 
     @given(bodies(), st.integers(0, 300), st.binary(max_size=5), CUTS, st.booleans())
-    @settings(max_examples=400)
+    @effort(200)
     def test_garbage(
         self, body: tuple[bytes, bytes], at: int, junk: bytes, cuts: list[int], decode: bool
     ) -> None:

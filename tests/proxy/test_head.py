@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
+from tests.fuzz.profile import effort
 from twisted_router.config.model import SESSION_SOURCES
 from twisted_router.core.sessions import usable_id
 from twisted_router.proxy.head import SessionFinder
@@ -189,6 +190,7 @@ class Bodies(SynchronousTestCase):
         self.assertEqual(find(b"\xef\xbb\xbf" + text.encode()), "s")
 
     @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=40))
+    @effort(100)
     def test_anything(self, before: bytes, after: bytes, header: bytes) -> None:
         """Any bytes around the key, and in a header, give an id in the safe alphabet or none."""
         for body in (before + b'"session_id"' + after, b'{"session_id": "' + before + b'"}', before):
@@ -197,6 +199,7 @@ class Bodies(SynchronousTestCase):
                     self.assertRegex(found, r"\A[A-Za-z0-9._:-]{1,128}\Z")
 
     @given(st.text(st.characters(exclude_characters="\r\n"), min_size=1, max_size=140))
+    @effort(100)
     def test_any_text(self, text: str) -> None:
         """Any text is the same session from a header and, escaped or not, from a body."""
         raw = text.encode("utf-8", "surrogatepass")

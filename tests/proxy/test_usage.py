@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fuzz.profile import effort
 from twisted_router.core.members import Usage
 from twisted_router.proxy.usage import TAIL, UsageReader
 
@@ -29,6 +30,7 @@ class UsageReaderTests(SynchronousTestCase):
     """``usage`` comes last, in a stream as in a document."""
 
     @given(st.binary(max_size=2 * TAIL), st.lists(st.integers(0, len(_LAST)), max_size=5))
+    @effort(100)
     def test_anywhere_in_the_reads(self, before: bytes, cuts: list[int]) -> None:
         """However the end is cut into reads, and whatever came before, the numbers are found."""
         edges = [0, *sorted(cuts), len(_LAST)]

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.client import ResponseDone
 from twisted.web.iweb import UNKNOWN_LENGTH
 
+from tests.fuzz.profile import effort
 from tests.proxy.fakes import Line
 from twisted_router.errors import ReplicaCut, ReplicaReset, RouterError
 from twisted_router.proxy.framing import HEAD_LIMIT
@@ -180,6 +181,7 @@ class Heads(WireTestCase):
         self.assertEqual((self.lost, self.idle), ([self.wire], []))
 
     @given(st.binary(max_size=80))
+    @effort(100)
     def test_anything(self, data: bytes) -> None:
         """Any bytes are an answer, no answer or not yet one; nothing else."""
         self.setUp()

@@ -10,6 +10,7 @@ from twisted.logger import Logger, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fuzz.profile import effort
 from tests.telemetry.test_metrics import outcome
 from twisted_router.core.effects import Ending
 from twisted_router.telemetry.logs import JsonLines, access
@@ -108,6 +109,7 @@ class JsonLinesTests(SynchronousTestCase):
         self.assertEqual(record["time"], "1970-01-01T00:00:00.000+00:00")
 
     @given(st.text(), st.text())
+    @effort(100)
     def test_anything(self, text: str, field: str) -> None:
         """Any text is one line of JSON that gives it back."""
         self.setUp()
