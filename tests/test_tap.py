@@ -36,7 +36,7 @@ FURTHER: dict[str, object] = {
     "host": "0.0.0.0",
     "replace-after": 30,
     "stop-grace": 30,
-    "policy": "session",
+    "policy": None,
     "max-outstanding": None,
     "queue-size": 0,
     "queue-timeout": 60,
@@ -96,6 +96,35 @@ class TapTestCase(SynchronousTestCase):
         with self.assertRaises(usage.UsageError) as caught:
             self.parse(*flags)
         return caught.exception
+
+
+class Policies(TapTestCase):
+    """Which policy is taken."""
+
+    def test_order(self) -> None:
+        """The flag before the file, the file before the default."""
+        with open(self.file, "w", encoding="utf-8") as file:
+            file.write(
+                '{"replicas": [{"host": "h", "port": 1}], "policy": {"name": "work", "session_ttl": 9}}'
+            )
+        self.assertEqual(self.parse().policy, "work:session_ttl=9")
+        self.assertEqual(self.parse("--policy", "kv").policy, "kv")
+
+    def test_default(self) -> None:
+        """Without a word it is the manual's rule."""
+        self.assertEqual(self.parse().policy, "session")
+
+    def test_refused(self) -> None:
+        """A policy or parameter that is not there is a bad value, and the text names what there is."""
+        for given, told in (("wrok", "there are session, work"), ("work:x=1", "'x'"), ("kv:x", "key=value")):
+            error = self.refusal("--policy", given)
+            self.assertIsInstance(error, BadValue)
+            self.assertIn(told, str(error))
+
+    def test_gate(self) -> None:
+        """A gate needs a policy that tells conversations apart."""
+        self.assertIn("--gate", str(self.refusal("--gate")))
+        self.assertTrue(self.parse("--gate", "--policy", "work").gate)
 
 
 class Defaults(TapTestCase):

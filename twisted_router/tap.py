@@ -83,8 +83,8 @@ class Options(usage.Options):
         [
             "policy",
             None,
-            "session",
-            "Routing policy, NAME or NAME:key=value,...; the documentation lists them.",
+            None,
+            "Routing policy, NAME or NAME:key=value,... (default: the file's, else session).",
         ],
         _parameter("max-outstanding", _whole, "Requests one replica may have at once (default: no limit)."),
         _parameter("queue-size", _whole, "Requests that may wait for a replica; 0 answers 503 at once."),
@@ -184,6 +184,7 @@ class Options(usage.Options):
             for field in attrs.fields(Settings)
             if field.name.replace("_", "-") in self
         }
+        values["policy"] = self["policy"] or self.fleet.policy or "session"
         values["session_sources"] = _sources(self["session-sources"])
         values["traffic_veto"] = not self["no-traffic-veto"]
         values["receipts"] = not self["no-receipts"]

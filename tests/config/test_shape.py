@@ -9,6 +9,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.config.reading import parse_fleet
+from twisted_router.errors import ConfigError
 
 from .refusals import refusals
 
@@ -414,3 +415,37 @@ class HomeTests(SynchronousTestCase):
                 'got "~no-such-user-here/id"'
             ],
         )
+
+
+class PolicyTests(SynchronousTestCase):
+    """``policy`` beside the replicas."""
+
+    def read(self, policy: str) -> str | None:
+        return parse_fleet(
+            f'{{"replicas": [{{"host": "h", "port": 1}}], "policy": {policy}}}', "f.json"
+        ).policy
+
+    def test_accepted(self) -> None:
+        """A name, or a name with parameters, becomes what ``--policy`` takes."""
+        self.assertEqual(self.read('"work"'), "work")
+        self.assertEqual(
+            self.read('{"name": "prefix", "basis": "relative", "alpha": 2}'), "prefix:basis=relative,alpha=2"
+        )
+        self.assertEqual(self.read('{"name": "kv"}'), "kv")
+
+    def test_refused(self) -> None:
+        """Anything else is a problem with its place."""
+        for policy in (
+            "3",
+            "null",
+            "[]",
+            '""',
+            "{}",
+            '{"name": 3}',
+            '{"name": "kv", "x": []}',
+            '{"name": "kv", "x": true}',
+        ):
+            with self.assertRaises(ConfigError) as caught:
+                self.read(policy)
+            self.assertIn("f.json:1:", caught.exception.problems[0])
+            self.assertIn("$.policy", caught.exception.problems[0])

@@ -136,10 +136,14 @@ class HostConfig:
 
 @frozen
 class FleetConfig:
-    """One configuration file."""
+    """One configuration file.
+
+    :ivar policy: a routing policy as ``--policy`` takes it, or None; the command line wins.
+    """
 
     replicas: tuple[ReplicaConfig, ...] = ()
     hosts: tuple[HostConfig, ...] = ()
+    policy: str | None = None
 
 
 @frozen

@@ -352,16 +352,34 @@ def _entries(value: object, path: Path, report: Report) -> list[object]:
     return []
 
 
+def policy(value: object, path: Path, report: Report) -> str | None:
+    """Accept a name, or an object with ``name`` and parameters; return what ``--policy`` takes."""
+    if isinstance(value, str) and value:
+        return value
+    what = 'a policy\'s name, or an object with "name" and parameters'
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+        report.expected(path, what, value)
+        return None
+    pairs = []
+    for key, setting in value.items():
+        if isinstance(setting, bool) or not isinstance(setting, str | int | float):
+            report.expected((*path, str(key)), "a string or a number", setting)
+        elif key != "name":
+            pairs.append(f"{key}={setting}")
+    return ":".join(filter(None, (value["name"], ",".join(pairs))))
+
+
 def read_document(value: object, report: Report) -> FleetConfig:
     """Read a whole file's value; only what concerns single records is judged here."""
     if not isinstance(value, dict):
         report.expected((), 'an object with "replicas" or "hosts"', value)
         return FleetConfig()
-    found = _members(value, (), report, {"replicas": _entries, "hosts": _entries}, {})
+    found = _members(value, (), report, {"replicas": _entries, "hosts": _entries, "policy": policy}, {})
     replicas, hosts = found.get("replicas", []), found.get("hosts", [])
     if not replicas and not hosts and not report.problems:
         report.add((), "expected at least one replica or host, got none")
     return FleetConfig(
         tuple(read_replica(item, ("replicas", i), report) for i, item in enumerate(replicas)),
         tuple(read_host(item, ("hosts", i), report) for i, item in enumerate(hosts)),
+        found.get("policy"),
     )
