@@ -34,6 +34,7 @@ from .proxy.head import SessionFinder
 from .proxy.holding import Holding
 from .services.admin import Admin
 from .services.adoption import Adoption
+from .services.capacity import CapacityReader
 from .services.keeper import Keeper
 from .services.pinsaving import PinSaver
 from .services.presence import knocker
@@ -71,6 +72,8 @@ def assemble(config: FleetConfig, settings: Settings, reactor: Any) -> IService:
     root = parts.root()
     parts.prober.setServiceParent(root)
     parts.pin_saver().setServiceParent(root)
+    if parts.fleet.is_gated:
+        CapacityReader(parts.fleet, parts.fetch_metrics, reactor).setServiceParent(root)
     LagMeter(reactor, parts.metrics.lag.observe).setServiceParent(root)
     Signals(reactor, root).install()
     # Not before: a start that fails says so in one line.
@@ -172,6 +175,9 @@ class _Parts:
         replica = self.static.get(member.name) or self.slots[member.name]
         client = cast(ProbeClient, self.clients(member))
         return ask_health(client, replica.health_path.encode("ascii"))
+
+    def fetch_metrics(self, member: Member) -> Deferred[bytes]:
+        return self.clients(member).request(b"GET", b"/metrics").addCallback(lambda answer: answer.content())
 
     def observe(self, effect: Effect) -> None:
         self.metrics.performed(effect)

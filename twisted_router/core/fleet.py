@@ -121,6 +121,11 @@ class Fleet:
             refused.pin.session, ask, others[position], Reason.CONNECT_REFUSED, refused.pin, now
         )
 
+    def report_capacity(self, instance: str, tokens: int) -> None:
+        """Take note of how many tokens a replica's cache holds; only a gate cares."""
+        if self._gate is not None:
+            self._gate.report_capacity(instance, tokens)
+
     def must_wait(
         self, session: str, known: bool, prompt: Prompt | None, now: float, ahead: int
     ) -> Hold | None:
