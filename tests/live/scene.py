@@ -31,7 +31,7 @@ from tests.programs import Watched, start
 T = TypeVar("T")
 
 #: Seconds after which something that should have happened has not.
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 REPLICA = str(Path(__file__).with_name("replica.py"))
 
@@ -52,12 +52,13 @@ def free_ports(count: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Whether any thread of a process runs; of a zombie none does."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    fields = stat.rpartition(")")[2].split()
+    return fields[0] not in "ZX" or int(fields[17]) > 1
 
 
 @frozen
@@ -82,7 +83,7 @@ class LiveCase(TestCase):
     :ivar base: the port of the first slot.
     """
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         self.work = Path(self.mktemp()).resolve()

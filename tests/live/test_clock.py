@@ -30,13 +30,13 @@ class SteppedBackTests(LiveCase):
     async def test_timers(self) -> None:
         """Probes and deadlines go on: a hang is found, an endless launch is given up and killed."""
         self.fleet(self.host("--ignore-term", "--load", "60"), self.host(name="other", first=1))
-        flags = ("--launch-timeout", "2", "--initial-replicas", "2", "--health-interval", "0.5")
+        flags = ("--launch-timeout", "4", "--initial-replicas", "2", "--health-interval", "0.5")
         router = await self.serving(*flags, "--connect-timeout", "0.5", ready=1)
         self.stepped.touch()
         hanging = self.pid_of("other-d1")
         os.kill(hanging, signal.SIGSTOP)
         await router.wrote(b"replica other-d1 is out of rotation: ")
-        await router.wrote(b"not ready within 2 s")
+        await router.wrote(b"not ready within 4 s")
         await router.wrote(b"slot here-d0: free")
         os.kill(hanging, signal.SIGCONT)
         await self.served(1, router)

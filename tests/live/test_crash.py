@@ -149,6 +149,37 @@ class DetachTests(LiveCase):
         self.assertEqual(self.marked(), set())
 
 
+class AdoptedTests(LiveCase):
+    """A replica that another router launched, and that is no child of this one."""
+
+    async def setUp(self) -> None:  # type: ignore[override]  # trial waits for it
+        super().setUp()
+        self.fleet(self.host())
+        first = await self.serving("--detach-on-exit", ready=1)
+        first.signal("TERM")
+        await self.ended(first)
+        self.pid = self.pid_of()
+
+    async def test_exit_noticed(self) -> None:
+        """Its end is seen at once, long before a probe could miss it."""
+        router = await self.serving("--health-interval", "60", ready=1)
+        os.kill(self.pid, signal.SIGKILL)
+        await router.wrote(b"process %d is gone" % self.pid)
+        await router.wrote(b"slot here-d0: waiting")
+        self.assertEqual((await self.replica())["phase"], "failed")
+
+    async def test_left_the_configuration(self) -> None:
+        """One whose slot is no longer declared is shown as unconfirmed, and nobody touches it."""
+        self.fleet(self.host(name="there"))
+        router = await self.serving("--initial-replicas", "0")
+        (held,) = (await self.capacity())["unconfirmed"]
+        self.assertEqual((held["slot"], held["reason"]), ("here-d0", "slot-left-config"))
+        router.signal("TERM")
+        self.assertEqual(await self.ended(router), 0)
+        self.assertTrue(is_alive(self.pid))
+        self.assertEqual(self.pid_of(), self.pid)
+
+
 class SecondRouterTests(LiveCase):
     """Two routers, one state file."""
 

@@ -57,14 +57,6 @@ class DamagedTests(LiveCase):
         await self.refused()
         self.assertTrue(self.state_file.is_dir())
 
-    async def test_put_back(self) -> None:
-        """With a good copy back in its place, the replica is adopted."""
-        self.state_file.write_bytes(b"")
-        await self.refused()
-        self.state_file.write_bytes(self.good)
-        await self.serving(ready=1)
-        self.assertEqual((self.pid_of(), self.loads()), (self.replica, 1))
-
 
 class FullDiskTests(LiveCase):
     """The state directory is on a file system that fills up."""

@@ -164,7 +164,7 @@ class ArgumentTests(LiveCase):
 
 
 class LostReplicaTests(LiveCase):
-    """One of two replicas is killed outright."""
+    """A replica is killed outright, or hangs."""
 
     async def test_survivor(self) -> None:
         """Its sessions go on at the other one without a failure, and no request meets the dead one."""
@@ -178,3 +178,15 @@ class LostReplicaTests(LiveCase):
         self.assertEqual(set(after.values()), {self.pid_of("here-d1")})
         await router.wrote(b"slot here-d0: waiting")
         self.assertEqual(json.loads(self.state_file.read_text())["slots"][0]["slot"], "here-d1")
+
+    async def test_hang(self) -> None:
+        """One that is there and says nothing for --replace-after is killed, and then replaced."""
+        self.fleet(self.host())
+        router = await self.serving("--connect-timeout", "0.5", "--replace-after", "1", ready=1)
+        hanging = self.pid_of()
+        os.kill(hanging, signal.SIGSTOP)
+        await router.wrote(b"replica here-d0 is out of rotation")
+        await router.wrote(b"slot here-d0: lost: no good answer for")
+        await router.wrote(b"slot here-d0: waiting")
+        self.assertFalse(is_alive(hanging))
+        self.assertGreater((await self.replica())["retry_in_seconds"], 0)
