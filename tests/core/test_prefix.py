@@ -104,6 +104,15 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.index.look((1, 2, 3, 8)).owner, "first")
         self.assertEqual(self.index.look((1, 2, 3, 4, 5)).owner, "second")
 
+    def test_demand(self):
+        """Demand counts requests in flight that begin so, shared by the replicas that have the beginning."""
+        for _ in range(4):
+            self.index.write((1, 2), 0b01, "a")
+        self.index.write((1,), 0b10, "b")
+        self.assertEqual(self.index.look((1, 2, 3)).demand, (2.5, 4.0))
+        self.index.ended((1, 2))
+        self.assertEqual(self.index.look((1, 2, 3)).demand, (2.0, 3.0))
+
     def test_unknown(self):
         """Nothing is known of a new prompt, and of one without chunks."""
         self.assertEqual(self.index.look((7,)).seats, ())

@@ -66,11 +66,12 @@ Owner = TypeVar("Owner")
 
 
 class _Entry(Generic[Owner]):
-    __slots__ = ("mask", "owner")
+    __slots__ = ("flying", "mask", "owner")
 
     def __init__(self, owner: Owner) -> None:
         self.mask = 0
         self.owner = owner
+        self.flying = 0
 
 
 @frozen
@@ -79,11 +80,13 @@ class Match(Generic[Owner]):
 
     :ivar depth: leading chunks known at all.
     :ivar owner: who wrote the deepest of them first.
+    :ivar demand: for each of them, requests in flight that begin so, by replica that has it.
     :ivar seats: ``(bit, leading chunks)`` of every replica that has some.
     """
 
     depth: int
     owner: Owner | None
+    demand: tuple[float, ...]
     seats: tuple[tuple[int, int], ...]
 
     def on(self, bit: int) -> int:
@@ -114,6 +117,7 @@ class PrefixIndex(Generic[Owner]):
         alive = -1
         depth = 0
         owner: Owner | None = None
+        demand: list[float] = []
         seats: list[tuple[int, int]] = []
         for fingerprint in chain:
             entry = peek(fingerprint)
@@ -125,9 +129,10 @@ class PrefixIndex(Generic[Owner]):
             alive = mask
             depth += 1
             owner = entry.owner
+            demand.append(entry.flying / (entry.mask.bit_count() or 1))
         if depth and alive:
             seats.append((alive, depth))
-        return Match(depth, owner, tuple(seats))
+        return Match(depth, owner, tuple(demand), tuple(seats))
 
     def write(self, chain: Sequence[int], bit: int, owner: Owner) -> None:
         """Note that a prompt was sent to the replica of ``bit``; ``owner`` gets what nobody owned."""
@@ -137,6 +142,14 @@ class PrefixIndex(Generic[Owner]):
                 entry = _Entry(owner)
                 self._entries.put(fingerprint, entry)
             entry.mask |= bit
+            entry.flying += 1
+
+    def ended(self, chain: Sequence[int]) -> None:
+        """Note that a request written here is over."""
+        for fingerprint in chain:
+            entry = self._entries.peek(fingerprint)
+            if entry is not None and entry.flying:
+                entry.flying -= 1
 
     def drop(self, chain: Sequence[int], bit: int) -> None:
         """Note that a replica has lost these chunks."""

@@ -13,7 +13,7 @@ class PlacementTests(SynchronousTestCase):
     def test_long_samples_of_one_prompt(self):
         """Sixteen samples of one long prompt that arrive together find each other on two idle replicas."""
         driver = Driver.of(Work())
-        text = prompt(("p", 40))
+        text = prompt(("p", 10))
         self.assertLessEqual(len(spread([driver.send(prompt=text) for _ in range(16)])), 2)
 
     def test_short_samples_of_one_prompt(self):
@@ -40,6 +40,20 @@ class PlacementTests(SynchronousTestCase):
         self.assertEqual(len(counts), 4)
         self.assertLessEqual(max(counts), 75 * 1.2)
         self.assertGreaterEqual(min(counts), 75 * 0.8)
+
+    def test_beginning_in_demand(self):
+        """A beginning that more requests share than its replica can fairly carry is copied, others are not."""
+        for shared, stays in ((True, False), (False, True)):
+            driver = Driver.of(Work(), count=2)
+            home, other = driver.replicas
+            for number in range(24):
+                text = prompt(("examples" if shared else number, 3), (number, 1))
+                driver.first_byte(driver.send_to(home, f"s{number}", text))
+            for number in range(16):
+                driver.first_byte(driver.send_to(other, f"o{number}", prompt((f"o{number}", 4))))
+            driver.serve_at(home, prompt(("examples", 3), ("first", 1)))
+            sent = driver.send("next", prompt(("examples", 3), ("next", 1)))
+            self.assertEqual(sent.replica is home, stays)
 
     def test_short_prompts_follow_load(self):
         """Without a whole chunk of text the least loaded replica is taken."""

@@ -24,20 +24,26 @@ class Weights:
 
     :ivar stall: part of a prefill that each request in flight there waits through.
     :ivar waste: part of it charged once more for each request of the mean replica: capacity others lack.
+    :ivar idle: part of it charged even when nobody is there to lack it.
+    :ivar fair: requests a replica carries well however idle the fleet is.
     :ivar seat: seconds each request in flight costs the others.
     :ivar excess: how much more, squared, those beyond the idlest replica's cost.
     :ivar live: seconds each conversation living there costs, in turns still to come.
     :ivar margin: seconds a move has to save.
+    :ivar sharp: how suddenly a beginning in demand becomes worth another copy.
     :ivar window: seconds an idle conversation counts as living.
     :ivar doubtful: follow-up chance below which nameless requests count as bulk.
     """
 
     stall: float = 1.4
     waste: float = 0.3
+    idle: float = 2.0
+    fair: float = 8.0
     seat: float = 0.05
-    excess: float = 0.3
+    excess: float = 0.6
     live: float = 0.3
     margin: float = 1.0
+    sharp: float = 3.0
     window: float = 120.0
     doubtful: float = 0.3
 
@@ -75,6 +81,17 @@ class _Look:
     prompt: Prompt
     match: Match[Conversation]
     conversation: Conversation | None
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether a request with the same text is in flight: one of several answers to one prompt."""
+        match, owner = self.match, self.match.owner
+        return (
+            self.conversation is None
+            and owner is not None
+            and owner.inflight > 0
+            and 0 < match.depth == len(self.prompt.chain) == owner.chunks
+        )
 
 
 class Work:
@@ -168,8 +185,9 @@ class Work:
         least = min(outs)
         quickest = max(seat.rate.value for seat in seats)
         tokens = look.prompt.size * self.density.value
+        wanted = self._wanted(look, max(mean, weights.fair))
         known = look.conversation
-        crowd = 0.0 if self.is_bulk(look.ask) else weights.live
+        crowd = 0.0 if self.is_bulk(look.ask) or look.is_sample else weights.live
         costs = []
         for candidate, seat, out in zip(candidates, seats, outs, strict=True):
             pace = 1.0 / seat.rate.value
@@ -181,11 +199,27 @@ class Work:
                 live -= self.live.share(known, candidate.instance)
             costs.append(
                 (seat.waiting + unknown) * pace
-                + unknown * pace * (seat.decoding + weights.stall * out + weights.waste * mean)
+                + max(64.0, unknown - wanted[depth])
+                * pace
+                * (seat.decoding + weights.stall * out + weights.waste * mean + weights.idle)
                 + weights.seat * slow * (out + weights.excess * (out - least) ** 2)
                 + crowd * slow * live
             )
         return costs
+
+    def _wanted(self, look: _Look, mean: float) -> list[float]:
+        """Tokens that are no loss to compute once more, by the depth from which they are missing.
+
+        A beginning that more requests in flight share than the replicas that have it can fairly carry will
+        be needed elsewhere anyway; the first to go there computes it for those that follow.
+        """
+        worth = CHUNK * self.density.value
+        demand = look.match.demand
+        spared = [0.0] * (len(demand) + 1)
+        for depth in range(len(demand) - 1, -1, -1):
+            share = (demand[depth] / mean) ** self._weights.sharp
+            spared[depth] = spared[depth + 1] + worth * share / (1.0 + share)
+        return spared
 
     def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> _Sent:
         """Write the prompt into the index at once, so that its twins in flight see each other."""
@@ -288,6 +322,7 @@ class _Sent:
         conversation.inflight -= 1
         conversation.last = now
         policy = self._policy
+        policy.index.ended(self._prompt.chain)
         if not conversation.inflight:
             weight = 1.0
             if conversation.key is None and conversation.turns == 1:
