@@ -27,8 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(_MIDDLE, _BELOW_MIDDLE),
     "web": _BELOW_MIDDLE | _MIDDLE,
     "assembly": _BELOW_MIDDLE | _MIDDLE | {"config", "web"},
-    "tap": _BELOW_MIDDLE | _MIDDLE | {"config", "web", "assembly"},
-    "cli": {"errors", "config", "config.model"},
+    "tap": _BELOW_MIDDLE | _MIDDLE | {"config", "web", "assembly", "output"},
+    "output": set(),
+    "cli": {"errors", "config", "config.model", "output"},
     "sim": {"errors"},
     "lab": {"errors", "config.model", "core"},
 }

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
+from typing import TextIO, cast
 
 import attrs
 from twisted.application.service import IService
+from twisted.logger import ILogObserver
 from twisted.python import usage
 
 from .config.model import SESSION_SOURCES, FleetConfig, Settings
 from .errors import ConfigError
+from .output import LossyLines, claim_standard_descriptors
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -254,6 +258,13 @@ def range_problems(options: Options) -> list[str]:
     return problems
 
 
+def damped(observer: ILogObserver) -> ILogObserver:
+    """Wrap a log observer so that no kind of warning can flood it."""
+    from .telemetry.storms import Damped
+
+    return Damped(observer)
+
+
 def makeService(options: Options) -> IService:
     """Build the router from parsed options.
 
@@ -263,6 +274,10 @@ def makeService(options: Options) -> IService:
 
     from .assembly import assemble
 
+    if options.parent is not None and options.parent.get("nodaemon"):
+        # twistd is about to log there, and would stop with whoever does not read it.
+        claim_standard_descriptors()
+        sys.stdout = cast(TextIO, open(os.devnull, "w") if sys.stdout is None else LossyLines(1))
     try:
         return assemble(options.fleet, options.settings, reactor)
     except ConfigError as error:

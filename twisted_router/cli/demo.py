@@ -20,9 +20,9 @@ from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
-from twisted_router.cli.output import LossyLines
 from twisted_router.cli.render import arrival, news, welcome
 from twisted_router.cli.tether import hold, is_held
+from twisted_router.output import LossyLines
 
 HOST = "127.0.0.1"
 FIRST_PORT = 8000

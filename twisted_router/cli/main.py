@@ -24,8 +24,8 @@ from twisted.python.reflect import namedModule
 from twisted_router import __version__
 from twisted_router.cli.complaint import complaint
 from twisted_router.cli.demo import Demo, DemoOptions
-from twisted_router.cli.output import LossyLines, claim_standard_descriptors
 from twisted_router.errors import StateFileBusy, StateFileError
+from twisted_router.output import LossyLines, claim_standard_descriptors
 
 SERVE = "pypto-serving-router"
 MAIN = "pypto-router"
@@ -128,7 +128,7 @@ def _run_router(program: str, options: usage.Options) -> int:
     from twisted.internet import reactor as installed
 
     reactor = cast(Any, installed)
-    _begin_logging(textFileLogObserver(cast(Any, LossyLines(2))))
+    _begin_logging(_tap().damped(textFileLogObserver(cast(Any, LossyLines(2)))))
     service = cast(IService, _tap().makeService(options))
     try:
         service.privilegedStartService()

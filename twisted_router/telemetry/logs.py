@@ -11,6 +11,10 @@ from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 from zope.interface import implementer
 
 from ..core.effects import Outcome
+from .storms import Damped
+
+#: Characters of a traceback that are kept.
+_TRACEBACK = 2500
 
 _access = Logger(namespace="twisted_router.access")
 
@@ -57,10 +61,11 @@ class JsonLines:
                 record.setdefault(key, value)
         failure = event.get("log_failure")
         if failure is not None:
-            record["traceback"] = failure.getTraceback()
+            # A line has to fit into a pipe; the end is where it broke.
+            record["traceback"] = failure.getTraceback()[-_TRACEBACK:]
         self._write(json.dumps(record, default=str) + "\n")
 
 
-def json_lines() -> JsonLines:
+def json_lines() -> ILogObserver:
     """An observer on stdout, for ``twistd --logger twisted_router.telemetry.logs.json_lines``."""
-    return JsonLines(sys.stdout.write)
+    return Damped(JsonLines(sys.stdout.write))

@@ -6,7 +6,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.cli.output import LINE_BYTES, LossyLines
+from twisted_router.output import LINE_BYTES, LossyLines
 
 
 class LossyLinesTests(SynchronousTestCase):
