@@ -51,11 +51,13 @@ class RunTests(SynchronousTestCase):
         self.assertIn("no row 'long'; there are tbench", self.run_lab(rows=("long",))[2])
 
     def test_describe(self):
-        """The list names every policy and every row."""
+        """The list names every policy with its parameters and what speaks against it, and every row."""
         out = StringIO()
         self.assertEqual(describe(out), 0)
         for one in (*VARIANTS, *ROWS):
             self.assertIn(f"  {one.name} ", out.getvalue())
+        self.assertIn("    slack=8 ", out.getvalue())
+        self.assertIn("beware", out.getvalue())
 
     def test_replay(self):
         """A recorded trace is run like a row."""

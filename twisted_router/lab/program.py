@@ -35,11 +35,16 @@ class Wish:
 
 
 def describe(out: TextIO) -> int:
-    """Print every policy and every row with a line each."""
+    """Print every policy with its parameters, and every row."""
     out.write("policies:\n")
     for variant in VARIANTS:
         entry = POLICIES.get(variant.name)
         out.write(f"  {variant.name:26}{_about(variant) if entry is None else entry.about}\n")
+        if entry is not None:
+            for parameter in entry.parameters:
+                out.write(f"    {parameter.name + '=' + str(parameter.default):24}{parameter.about}\n")
+            if entry.harm:
+                out.write(f"    {'(beware)':24}{entry.harm}\n")
     out.write("rows:\n")
     for row in ROWS:
         out.write(f"  {row.name:26}{row.about}\n")

@@ -13,7 +13,7 @@ class PlacementTests(SynchronousTestCase):
     def test_long_samples_of_one_prompt(self):
         """Sixteen samples of one long prompt that arrive together find each other on two idle replicas."""
         driver = Driver.of(Work())
-        text = prompt(("p", 10))
+        text = prompt(("p", 20))
         self.assertLessEqual(len(spread([driver.send(prompt=text) for _ in range(16)])), 2)
 
     def test_short_samples_of_one_prompt(self):
@@ -42,7 +42,7 @@ class PlacementTests(SynchronousTestCase):
         self.assertGreaterEqual(min(counts), 75 * 0.8)
 
     def test_beginning_in_demand(self):
-        """A beginning that more requests share than its replica can fairly carry is copied, others are not."""
+        """A beginning is copied when more requests share it than its replica can fairly carry."""
         for shared, stays in ((True, False), (False, True)):
             driver = Driver.of(Work(), count=2)
             home, other = driver.replicas

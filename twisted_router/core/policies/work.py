@@ -37,7 +37,7 @@ class Weights:
 
     stall: float = 1.4
     waste: float = 0.3
-    idle: float = 2.0
+    idle: float = 1.0
     fair: float = 8.0
     seat: float = 0.05
     excess: float = 0.6
