@@ -42,4 +42,4 @@ class ComplaintTests(SynchronousTestCase):
 
     def test_no_command(self) -> None:
         """Without a command, all are named."""
-        self.assertEqual(self.said(""), "expected a command: demo, sim, check-config, serve")
+        self.assertEqual(self.said(""), "expected a command: demo, sim, check-config, lab, serve")

@@ -27,9 +27,15 @@ class LabOptionsTests(SynchronousTestCase):
         self.assertEqual((options["policies"], options["rows"], options["seeds"]), ((), (), (1, 2, 3)))
 
     def test_refused(self):
-        """Seeds and counts that are no numbers are refused."""
-        for words in (("-s", "one"), ("-s", ","), ("--replicas", "0"), ("--capacity", "much")):
-            self.assertRaises(usage.UsageError, self.parse, *words)
+        """Seeds and counts that are no numbers are refused with a sentence that names the flag."""
+        for words, flag in (
+            (("-s", "one"), "--seeds"),
+            (("-s", ","), "--seeds"),
+            (("--replicas", "0"), "--replicas"),
+            (("--capacity", "much"), "--capacity"),
+        ):
+            error = self.assertRaises(usage.UsageError, self.parse, *words)
+            self.assertIn(f"{flag}: expected", str(error))
 
     def test_run(self):
         """What is asked for reaches the laboratory: an unknown policy is its answer, with exit code 1."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from twisted.python import usage
@@ -14,17 +15,19 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _seeds(text: str) -> tuple[int, ...]:
-    seeds = tuple(int(word) for word in _names(text))
-    if not seeds:
-        raise ValueError("expected whole numbers with commas between them")
-    return seeds
+    words = _names(text)
+    if not words or not all(word.isascii() and word.isdigit() for word in words):
+        raise ValueError(f"--seeds: expected whole numbers with commas between them, got {text!r}")
+    return tuple(int(word) for word in words)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("expected a whole number of at least 1")
-    return number
+def _count(flag: str) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and int(text)):
+            raise ValueError(f"{flag}: expected a whole number of at least 1, got {text!r}")
+        return int(text)
+
+    return count
 
 
 class LabOptions(usage.Options):
@@ -44,8 +47,8 @@ the prompt, and output_tokens. The table comes on the standard output, progress 
         ["rows", "r", (), "Rows of the table, with commas between them; all when not given.", _names],
         ["seeds", "s", (1, 2, 3), "Seeds to run each row with, with commas between them.", _seeds],
         ["replay", None, None, "Run this trace (JSON lines) instead of the rows."],
-        ["replicas", None, 4, "Replicas the trace meets.", _positive],
-        ["capacity", None, 900_000, "Tokens the cache of each of them holds.", _positive],
+        ["replicas", None, 4, "Replicas the trace meets.", _count("--replicas")],
+        ["capacity", None, 900_000, "Tokens the cache of each of them holds.", _count("--capacity")],
     ]
 
     def run(self) -> int:

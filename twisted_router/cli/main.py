@@ -55,6 +55,12 @@ def _check_options() -> usage.Options:
     return CheckOptions()
 
 
+def _lab_options() -> usage.Options:
+    from twisted_router.cli.lab import LabOptions
+
+    return LabOptions()
+
+
 class MainOptions(usage.Options):
     """``pypto-router``'s command line."""
 
@@ -63,6 +69,7 @@ class MainOptions(usage.Options):
         ["demo", None, DemoOptions, "Run the router before simulated replicas, to try it out."],
         ["sim", None, _Passed, "Run one simulated replica."],
         ["check-config", None, _check_options, "Explain a configuration file, or what is wrong with it."],
+        ["lab", None, _lab_options, "Compare routing policies on simulated replicas or recorded traffic."],
         ["serve", None, _router_options, f"Run the router in the foreground; the same as {SERVE}."],
     ]
 
@@ -94,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "demo": _demo,
         "sim": _sim,
         "check-config": lambda check: cast(int, check.run()),
+        "lab": lambda lab: cast(int, lab.run()),
         "serve": lambda router: _run_router(f"{MAIN} serve", router),
     }
     return commands[str(options.subCommand)](options.subOptions)
