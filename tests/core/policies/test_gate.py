@@ -146,7 +146,7 @@ class GateTests(SynchronousTestCase):
 
     def test_shared_beginning(self):
         """What conversations share takes room once."""
-        gate = self.gate()
+        gate = self.gate(100_000.0)
         self.driver.serve("a", prompt(("system", 20), ("a", 1)))
         before = gate.footprint("r0")
         self.driver.serve("b", prompt(("system", 20), ("b", 1)))

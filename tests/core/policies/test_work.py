@@ -5,6 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.core.policies.driver import Driver, prompt, spread
+from twisted_router.core.policies.learning import PrefillRate
 from twisted_router.core.policies.vocabulary import Outcome, Reason
 from twisted_router.core.policies.work import Weights, Work
 
@@ -132,6 +133,16 @@ class PinTests(SynchronousTestCase):
         self.assertLessEqual(self.driver.policy.live.at(home.instance), 1.0)
         self.assertEqual(sum(self.driver.policy.live.at(one.instance) for one in self.driver.replicas), 1.0)
 
+    def test_used_again(self):
+        """One that was used again meanwhile still does."""
+        home = self.driver.serve("s", prompt(("p", 4))).replica
+        self.driver.now = 100.0
+        self.driver.serve("s", prompt(("p", 5)))
+        self.driver.now = 150.0
+        self.driver.serve("other", prompt(("q", 4)))
+        self.assertGreaterEqual(self.driver.policy.live.at(home.instance), 1.0)
+        self.assertEqual(sum(self.driver.policy.live.at(one.instance) for one in self.driver.replicas), 2.0)
+
 
 class NamelessTests(SynchronousTestCase):
     """Conversations are recognised by their text."""
@@ -220,6 +231,35 @@ class LearningTests(SynchronousTestCase):
         driver.serve("last", prompt(("p", 1)))
         self.assertAlmostEqual(seat.waiting, 0.0)
         self.assertEqual(seat.decoding, 0)
+
+    def test_rate(self):
+        """The rate is the upper quartile of the last samples, once there are eight."""
+        rate = PrefillRate()
+        for seconds in (1.0, 2.0, 4.0, 5.0, 8.0, 10.0, 20.0):
+            rate.sample(8000.0, seconds)
+        self.assertEqual((rate.value, rate.is_learned), (4000.0, False))
+        rate.sample(8000.0, 40.0)
+        self.assertEqual((rate.value, rate.is_learned), (4000.0, True))
+        for _ in range(64):
+            rate.sample(1000.0, 1.0)
+        self.assertEqual(rate.value, 1000.0)
+
+    def test_small_samples(self):
+        """Prompts with little to compute say nothing of the rate."""
+        rate = PrefillRate()
+        for _ in range(20):
+            rate.sample(100.0, 10.0)
+        self.assertEqual(rate.value, 4000.0)
+
+    def test_demand_ends(self):
+        """Requests that are over demand nothing."""
+        driver = Driver.of(Work())
+        text = prompt(("p", 2))
+        sents = [driver.send(prompt=text) for _ in range(4)]
+        self.assertGreater(driver.policy.index.look(text.chain).demand[0], 0.0)
+        for sent in sents:
+            driver.end(sent)
+        self.assertEqual(driver.policy.index.look(text.chain).demand, (0.0, 0.0))
 
     def test_density(self):
         """Tokens per byte follow what answers report."""
