@@ -59,12 +59,13 @@ class Conversation:
     def run(self) -> None:
         """Talk."""
         while not self.stop.is_set():
-            turn = self._turn()
+            turn = self.turn()
             self.turns.append(turn)
             if turn.failure is not None:
                 self.stop.wait(0.05)
 
-    def _turn(self) -> Turn:
+    def turn(self) -> Turn:
+        """Ask once; never fails, a failure is part of what is returned."""
         began = time.monotonic()
         body = {"max_tokens": ANSWER, "messages": [{"role": "user", "content": self.session + _PROMPT}]}
         try:
