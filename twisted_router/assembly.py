@@ -50,6 +50,7 @@ from .web.app import RouterApp
 from .web.auth import Guard
 from .web.fleet import FleetCalls
 from .web.limits import Doors, Limits, raise_open_files
+from .web.listening import PatientPort
 from .web.openai import RelayResource
 from .web.site import RouterSite
 
@@ -229,7 +230,7 @@ class _Parts:
         settings, reactor, site = self.settings, self.reactor, self.site()
         return RouterService(
             reactor,
-            listen=lambda: reactor.listenTCP(settings.port, site, BACKLOG, settings.host),
+            listen=lambda: self.listen(site),
             when_running=reactor.callWhenRunning,
             traffic=self.traffic,
             recorded=Adoption(
@@ -246,6 +247,12 @@ class _Parts:
             close_pool=self.clients.close,
             drain_timeout=settings.drain_timeout,
         )
+
+    def listen(self, site: RouterSite) -> PatientPort:
+        settings = self.settings
+        port = PatientPort(settings.port, site, BACKLOG, settings.host, self.reactor, at_once=site.doors.told)
+        port.startListening()
+        return port
 
     def pin_saver(self) -> PinSaver:
         reactor = self.reactor

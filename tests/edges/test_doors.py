@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.scene import OK, Caller, Router, post
@@ -20,15 +21,23 @@ class Planning(SynchronousTestCase):
             for replicas in (1, 200):
                 doors = Doors.of(None, soft, replicas)
                 self.assertGreaterEqual(doors.most, 1)
-                if soft > 1000:
-                    self.assertLess(2 * doors.most + replicas, doors.full)
+                if soft > 2 * replicas:
+                    self.assertLess(2 * doors.most + replicas + 13, doors.full)
+                    self.assertLess(doors.full + doors.told, doors.shut + 1)
+                if soft >= 1024:
                     self.assertGreater(2 * doors.most, soft // 2)
                 self.assertTrue(doors.full < doors.shut < soft)
 
     def test_asked_for(self) -> None:
-        """What the operator wants is taken, whatever the limit is."""
+        """What the operator wants is taken, as far as there are descriptors; a warning says where not."""
+        said: list[LogEvent] = []
+        globalLogPublisher.addObserver(said.append)
+        self.addCleanup(globalLogPublisher.removeObserver, said.append)
         self.assertEqual(Doors.of(7, 20_000, 1).most, 7)
-        self.assertEqual(Doors.of(70_000, 1024, 1).most, 70_000)
+        self.assertEqual(said, [])
+        self.assertEqual(Doors.of(70_000, 1024, 1).most, Doors.of(None, 1024, 1).most)
+        (warning,) = said
+        self.assertIn("70000", formatEvent(warning))
 
     def test_raised(self) -> None:
         """The soft limit becomes the hard one; what it was is known only if it was another."""
@@ -47,7 +56,7 @@ class Counting(SynchronousTestCase):
 
     def test_most(self) -> None:
         """Beyond the most clients there is a reason, far beyond it not even that."""
-        doors = Doors(2, 1000, 1100)
+        doors = Doors(2, 1000, 1100, 64)
         self.assertEqual([doors.enter(5), doors.enter(6)], [None, None])
         for _ in range(64):
             problem = doors.enter(7)
@@ -57,16 +66,34 @@ class Counting(SynchronousTestCase):
 
     def test_left(self) -> None:
         """A client that leaves makes room for one."""
-        doors = Doors(1, 1000, 1100)
+        doors = Doors(1, 1000, 1100, 64)
         doors.enter(5)
         self.assertIsNotNone(doors.enter(6))
         doors.leave()
         doors.leave()
         self.assertIsNone(doors.enter(6))
 
+    def test_said_once(self) -> None:
+        """The log says when it begins and when it is over, not how often it happens."""
+        said: list[LogEvent] = []
+        globalLogPublisher.addObserver(said.append)
+        self.addCleanup(globalLogPublisher.removeObserver, said.append)
+        doors = Doors(10, 1000, 1100, 64)
+        for _ in range(60):
+            doors.enter(5)
+        for _ in range(60):
+            doors.leave()
+        self.assertEqual(
+            [formatEvent(event) for event in said],
+            [
+                "turning clients away: 10 clients are connected already (--max-connections)",
+                "clients are let in again: 9 are connected",
+            ],
+        )
+
     def test_descriptors(self) -> None:
         """A high descriptor is refused with a reason, a very high one without."""
-        doors = Doors(100, 40, 44)
+        doors = Doors(100, 40, 44, 64)
         self.assertIsNone(doors.enter(39))
         problem = doors.enter(40)
         self.assertIn("descriptors", "" if problem is None else problem.message)
@@ -78,7 +105,7 @@ class AtTheDoor(SynchronousTestCase):
     """What a client sees."""
 
     def setUp(self) -> None:
-        self.router = Router("a", limits=Limits(1 << 20, 1 << 22, doors=Doors(2, 1000, 1100)))
+        self.router = Router("a", limits=Limits(1 << 20, 1 << 22, doors=Doors(2, 1000, 1100, 64)))
 
     def assert_served(self, caller: Caller) -> None:
         before = len(caller.heard)

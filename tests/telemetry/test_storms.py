@@ -51,6 +51,13 @@ class DampedTests(SynchronousTestCase):
             self.log.info("a request")
         self.assertEqual(len(self.passed), 100)
 
+    def test_twisted(self) -> None:
+        """What Twisted says of each connection is no line that was asked for."""
+        log = Logger("twisted.internet.tcp.Port", observer=Damped(self.passed.append, lambda: self.now))
+        for _ in range(100):
+            log.info("closed")
+        self.assertEqual(len(self.passed), BURST)
+
     def test_failures(self) -> None:
         """Tracebacks count as storms, whatever level they are logged at."""
         for _ in range(100):

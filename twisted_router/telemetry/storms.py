@@ -31,7 +31,8 @@ class Damped:
     """Passes events on to ``observer``, of warnings and errors only ``BURST`` of a kind within ``WINDOW``.
 
     A kind is a place in the program: a logger and its sentence. How many were left out is told with the next
-    event of any kind after that time. Information and debugging go through: they are what was asked for.
+    event of any kind after that time. Our own information and debugging go through: they are what was asked
+    for. Twisted's do not: it tells of each connection that it has to close for want of descriptors.
     """
 
     def __init__(self, observer: ILogObserver, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +45,7 @@ class Damped:
         now = self._seconds()
         if self._kinds:
             self._settle(now)
-        if event.get("log_level", LogLevel.warn) in _CALM and "log_failure" not in event:
+        if _is_calm(event):
             self._observer(event)
             return
         key = (event.get("log_namespace"), event.get("log_format"))
@@ -62,6 +63,12 @@ class Damped:
             del self._kinds[key]
             if kind.seen > BURST:
                 self._observer(_summary(kind))
+
+
+def _is_calm(event: LogEvent) -> bool:
+    if "log_failure" in event or str(event.get("log_namespace")).startswith("twisted."):
+        return False
+    return event.get("log_level", LogLevel.warn) in _CALM
 
 
 def _summary(kind: _Kind) -> LogEvent:

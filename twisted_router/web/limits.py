@@ -5,14 +5,16 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define, field, frozen
+from twisted.logger import Logger
 
 from ..errors import Overloaded, RouterError
 
-#: Descriptors for what is neither a client's nor a replica's connection: logs, ssh, the state file.
-_OWN = 32
-#: Connections beyond the limit that are still answered, so that clients learn why; more are just closed.
-_ANSWERED = 64
+_log = Logger()
+
+#: Descriptors for what is neither a client's nor a replica's connection: the reactor, logs, the state file. A
+#: router at rest has a dozen; one of 64 more is for processes, which grow with the machine.
+_OWN = 16
 
 
 @frozen
@@ -47,23 +49,32 @@ class Doors:
     :ivar full: a connection whose descriptor has this number or a higher one is not served. The kernel gives
         out the lowest free number, so a high one says that nearly all of them are in use.
     :ivar shut: from this number on there is not even an answer.
+    :ivar told: so many beyond ``most`` are answered, to let clients know why; more are just closed.
     """
 
     most: int
     full: int
     shut: int
+    told: int
     inside: int = 0
+    _turning_away: bool = field(default=False, init=False)
 
     @classmethod
-    def of(cls, most: int | None, soft: int, replicas: int) -> Doors:
-        """Plan with ``soft`` descriptors for ``replicas`` replicas; ``most`` is what the operator wants.
+    def of(cls, wanted: int | None, soft: int, replicas: int) -> Doors:
+        """Plan with ``soft`` descriptors for ``replicas`` replicas and, at most, ``wanted`` clients.
 
         A proxied request takes two descriptors, one on each side, and a probe one.
         """
         spare = max(8, min(128, soft // 8))
-        if most is None:
-            most = max(1, (soft - spare - _OWN - replicas) // 2)
-        return cls(most, soft - spare, soft - spare // 2)
+        most = max(1, (soft - spare - _OWN - soft // 64 - replicas) // 2)
+        if wanted is not None and wanted > most:
+            _log.warn(
+                "--max-connections {wanted}: the limit on open files, {soft}, is enough for {most} clients",
+                wanted=wanted,
+                soft=soft,
+                most=most,
+            )
+        return cls(most if wanted is None else min(wanted, most), soft - spare, soft - spare // 2, spare // 2)
 
     def enter(self, descriptor: int) -> RouterError | None:
         """Count a new connection; return why it is not served, or None.
@@ -71,17 +82,25 @@ class Doors:
         :raises Shut: it is not even to be answered. It is counted all the same.
         """
         self.inside += 1
-        if self.inside > self.most + _ANSWERED or descriptor >= self.shut:
-            raise Shut
+        if self.inside <= self.most and descriptor < self.full:
+            return None
         if self.inside > self.most:
-            return Overloaded(f"{self.most} clients are connected already (--max-connections)")
-        if descriptor >= self.full:
-            return Overloaded("the router is running out of file descriptors")
-        return None
+            problem = Overloaded(f"{self.most} clients are connected already (--max-connections)")
+        else:
+            problem = Overloaded("the router is running out of file descriptors")
+        if not self._turning_away:
+            self._turning_away = True
+            _log.warn("turning clients away: {why}", why=problem.message)
+        if self.inside > self.most + self.told or descriptor >= self.shut:
+            raise Shut
+        return problem
 
     def leave(self) -> None:
         """A counted connection is gone."""
         self.inside -= 1
+        if self._turning_away and self.inside <= self.most * 0.9:
+            self._turning_away = False
+            _log.info("clients are let in again: {inside} are connected", inside=self.inside)
 
 
 class Shut(Exception):
