@@ -104,6 +104,14 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.index.look((1, 2, 3, 8)).owner, "first")
         self.assertEqual(self.index.look((1, 2, 3, 4, 5)).owner, "second")
 
+    def test_no_owner(self):
+        """What nobody owned goes to the first who owns anything."""
+        self.index.write((1, 2), 0b01, None)
+        self.assertIsNone(self.index.look((1, 2)).owner)
+        self.index.write((1, 2), 0b01, "first")
+        self.index.write((1, 2), 0b01, "second")
+        self.assertEqual(self.index.look((1, 2)).owner, "first")
+
     def test_demand(self):
         """Demand counts requests in flight that begin so, shared by the replicas that have the beginning."""
         for _ in range(4):

@@ -68,9 +68,9 @@ Owner = TypeVar("Owner")
 class _Entry(Generic[Owner]):
     __slots__ = ("flying", "mask", "owner")
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self) -> None:
         self.mask = 0
-        self.owner = owner
+        self.owner: Owner | None = None
         self.flying = 0
 
 
@@ -79,7 +79,7 @@ class Match(Generic[Owner]):
     """How much of one prompt is known, and where.
 
     :ivar depth: leading chunks known at all.
-    :ivar owner: who wrote the deepest of them first.
+    :ivar owner: who wrote the deepest of them first, among those who are owners at all.
     :ivar demand: for each of them, requests in flight that begin so, by replica that has it.
     :ivar seats: ``(bit, leading chunks)`` of every replica that has some.
     """
@@ -134,13 +134,15 @@ class PrefixIndex(Generic[Owner]):
             seats.append((alive, depth))
         return Match(depth, owner, tuple(demand), tuple(seats))
 
-    def write(self, chain: Sequence[int], bit: int, owner: Owner) -> None:
+    def write(self, chain: Sequence[int], bit: int, owner: Owner | None) -> None:
         """Note that a prompt was sent to the replica of ``bit``; ``owner`` gets what nobody owned."""
         for fingerprint in chain:
             entry = self._entries.get(fingerprint)
             if entry is None:
-                entry = _Entry(owner)
+                entry = _Entry()
                 self._entries.put(fingerprint, entry)
+            if entry.owner is None:
+                entry.owner = owner
             entry.mask |= bit
             entry.flying += 1
 

@@ -82,6 +82,17 @@ class PlacementTests(SynchronousTestCase):
         self.assertIs(sent.replica, home)
         self.assertIs(sent.reason, Reason.WARM_PREFIX)
 
+    def test_sample_needs_no_room(self):
+        """A request whose text is in flight already is one of several answers: nothing will live there."""
+        for prompts, stays in (((("p", 6),), True), ((("p", 6), ("more", 1)), False)):
+            driver = Driver.of(Work(), count=2)
+            home = driver.replicas[0]
+            for number in range(12):
+                sent = driver.send_to(home, f"s{number}", prompt((number, 1)))
+                driver.end(sent)
+            driver.send_to(home, "first", prompt(("p", 6)))
+            self.assertEqual(driver.send("second", prompt(*prompts)).replica is home, stays)
+
 
 class PinTests(SynchronousTestCase):
     def setUp(self):

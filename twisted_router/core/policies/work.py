@@ -15,6 +15,9 @@ from .vocabulary import Ask, Candidate, Outcome, Reason
 
 NOTHING = Prompt(0, ())
 
+#: Conversations remembered by id. The index still leads those forgotten to their text.
+CONVERSATIONS = 65_536
+
 _QUEUED, _DECODING, _OVER = range(3)
 
 
@@ -85,12 +88,9 @@ class _Look:
     @property
     def is_sample(self) -> bool:
         """Whether a request with the same text is in flight: one of several answers to one prompt."""
-        match, owner = self.match, self.match.owner
+        match = self.match
         return (
-            self.conversation is None
-            and owner is not None
-            and owner.inflight > 0
-            and 0 < match.depth == len(self.prompt.chain) == owner.chunks
+            self.conversation is None and 0 < match.depth == len(self.prompt.chain) and match.demand[-1] > 0.0
         )
 
 
@@ -105,7 +105,7 @@ class Work:
     def __init__(self, session_ttl: float = 600.0, weights: Weights | None = None) -> None:
         self._weights = weights or Weights()
         self.index: PrefixIndex[Conversation] = PrefixIndex()
-        self.conversations = Conversations(session_ttl)
+        self.conversations = Conversations(session_ttl, CONVERSATIONS)
         self.density = Density()
         self.follow_ups = FollowUps()
         self.live = Presence(self._weights.window)
@@ -238,7 +238,7 @@ class Work:
         warm = depth * CHUNK * self.density.value
         known.turn(look.prompt, chosen.instance, ask.now, max(64.0, self.tokens(ask)), warm)
         self.live.set(known, chosen.instance, 1.0)
-        self.index.write(look.prompt.chain, seat.bit, known)
+        self.index.write(look.prompt.chain, seat.bit, known if ask.session is None else None)
         return trace
 
     def replica_gone(self, instance: str) -> None:
