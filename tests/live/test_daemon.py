@@ -62,6 +62,18 @@ class LifeTests(DaemonCase):
         self.assertFalse(self.pidfile.exists())
         self.assertFalse((self.work / "logs").exists(), "a replica was launched")
 
+    async def test_state_file(self) -> None:
+        """So does a state file that cannot be used; the log says which, and what to do."""
+        self.fleet(self.host())
+        self.state_file.write_text("[]")
+        code, said = await self.twistd()
+        self.assertEqual(code, 1)
+        self.assertIn("StateFileError", said)
+        self.assertIn(f"state file {self.state_file} cannot be used", self.log.read_text())
+        await self.until_gone(*self.marked())
+        self.assertFalse(self.pidfile.exists())
+        self.assertFalse((self.work / "logs").exists(), "a replica was launched")
+
     async def test_second_sigterm(self) -> None:
         """SIGTERM waits for requests under way, a second one does not."""
         self.fleet(self.host())
