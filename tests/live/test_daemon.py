@@ -108,6 +108,7 @@ class LifeTests(DaemonCase):
         before = self.recorded()
         os.kill(self.pid_of(), signal.SIGKILL)
         await self.until_note(self.log, "was killed by SIGKILL")
+        await self.until_note(self.log, "slot here-d0: waiting")
         self.assertEqual((await self.replica())["phase"], "failed")
         await self.served(1)
         after = self.recorded()
