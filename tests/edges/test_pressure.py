@@ -136,6 +136,43 @@ class Surplus(EdgeTestCase):
         self.assertNotIn(b"evil", client.heard)
 
 
+class WarmPool(EdgeTestCase):
+    async def test_all_closed(self) -> None:
+        """When a replica closes all connections that wait, the next requests use new ones."""
+        held: list[Peer] = []
+        self.begin(held.append)
+        clients = [await self.connect(post()) for _ in range(30)]
+        for peer in self.replica.peers:
+            await peer.hears(b"{}")
+        for client in clients:
+            self.assertEqual(client.heard, b"")
+        for peer in held:
+            peer.transport.write(OK)
+        for client in clients:
+            await client.hears(b"ok")
+        self.replica.told = answer_each()
+        for peer in held:
+            peer.transport.loseConnection()
+        for client in clients:
+            client.transport.write(post())
+        for client in clients:
+            await client.hears(b"ok", 2)
+            self.assertEqual(client.heard.count(b"HTTP/1.1 200"), 2, client.heard)
+
+    async def test_reset_under_requests(self) -> None:
+        """Requests that were under way when their replica's connections are reset are told, each once."""
+        self.begin(lambda peer: None)
+        clients = [await self.connect(post()) for _ in range(30)]
+        while self.replica.requests < 30:
+            await deferLater(reactor, 0.01)
+        for peer in self.replica.peers:
+            peer.transport.abortConnection()
+        for client in clients:
+            await client.hears(b"}\n")
+            self.assertTrue(client.heard.startswith(b"HTTP/1.1 502 "), client.heard)
+        self.assertEqual(self.replica.requests, 30)
+
+
 class Interim(EdgeTestCase):
     async def test_skipped(self) -> None:
         """Interim answers of a replica, several and in pieces, are not taken for the answer."""

@@ -60,6 +60,15 @@ class Framing(RouterTestCase):
         for target in (b"/v1/\x80", b"/v1/\xc3\xa9", b"/v1/\x7f"):
             self.assert_refused(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\n\r\n")
 
+    def test_many_fields(self) -> None:
+        """Hundreds of header fields are taken, more are too large a head."""
+        fields = b"".join(b"X-%d: y\r\n" % number for number in range(500))
+        self.assert_refused(b"GET /v1/x HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n", 431)
+        self.make()
+        few = fields.replace(b"X-0: y\r\n", b"")
+        self.router.call(b"GET /v1/x HTTP/1.1\r\nHost: a\r\n" + few + b"\r\n")
+        self.assertEqual(sum(endpoint.attempts for endpoint in self.router.replicas.values()), 1)
+
     def test_connect(self) -> None:
         """A tunnel is asked for in vain, whatever its target looks like."""
         self.assert_refused(b"CONNECT /v1/x HTTP/1.1\r\nHost: a\r\n\r\n", 501)

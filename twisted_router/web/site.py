@@ -295,6 +295,9 @@ class RouterChannel(HTTPChannel):
         self._enter(self.site.lingers)
 
     def _respondToBadRequestAndDisconnect(self) -> None:
+        if self._receivedHeaderCount > self.maxHeaders:
+            self.refuse(HeadTooLarge(f"a request head may have {self.maxHeaders} header fields"))
+            return
         self.refuse(BadRequest("the request is not well-formed HTTP/1.1"))
 
     def break_off(self, *, reset: bool) -> None:
