@@ -23,6 +23,8 @@ class _HangUp(Protocol):
 def answers(reactor: Any, address: str, port: int) -> Deferred[bool]:
     """Fire with whether a connection to ``address:port`` is accepted; nothing is sent. Never fails."""
     endpoint = HostnameEndpoint(reactor, address, port, timeout=PATIENCE)
-    attempt = endpoint.connect(Factory.forProtocol(_HangUp))
+    factory = Factory.forProtocol(_HangUp)
+    factory.noisy = False
+    attempt = endpoint.connect(factory)
     attempt.addTimeout(PATIENCE, reactor)
     return attempt.addCallbacks(lambda _: True, lambda _: False)
