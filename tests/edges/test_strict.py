@@ -72,7 +72,7 @@ class Framing(RouterTestCase):
     def test_connect(self) -> None:
         """A tunnel is asked for in vain, whatever its target looks like."""
         self.assert_refused(b"CONNECT /v1/x HTTP/1.1\r\nHost: a\r\n\r\n", 501)
-        self.assert_refused(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n")
+        self.assert_refused(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n", 501)
 
 
 class Persistence(RouterTestCase):

@@ -68,6 +68,9 @@ class RouterRequest(Request):
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """Bring the target into origin form and refuse what is no request for us."""
+        if command == b"CONNECT":
+            self.channel.refuse(NotImplementedHere("tunnels are not offered"))
+            return
         absolute = _ABSOLUTE(path)
         if absolute:
             path = path[absolute.end() :]
@@ -77,9 +80,6 @@ class RouterRequest(Request):
             return
         if _NOT_IN_TARGETS(path):
             self.channel.refuse(BadRequest("the request target contains characters that no URL has"))
-            return
-        if command == b"CONNECT":
-            self.channel.refuse(NotImplementedHere("tunnels are not offered"))
             return
         upgrade = self.requestHeaders.getRawHeaders(b"upgrade")
         if upgrade and upgrade[0].strip().lower() == b"websocket":
