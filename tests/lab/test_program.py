@@ -7,12 +7,15 @@ from io import StringIO
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_router.core.policies.least_conn import LeastConn
 from twisted_router.errors import ConfigError
 from twisted_router.lab.engine import EngineModel
 from twisted_router.lab.program import Wish, describe, run
 from twisted_router.lab.replay import read_trace, replay_row
 from twisted_router.lab.rows import ROWS, run_row
+from twisted_router.lab.simulation import Simulation
 from twisted_router.lab.variants import BY_NAME, VARIANTS
+from twisted_router.lab.workloads import Scene
 
 
 def trace(*records):
@@ -134,6 +137,29 @@ class ReplayTests(SynchronousTestCase):
         )
         row = replay_row("t", records, 4, EngineModel())
         self.assertGreater(run_row(row, BY_NAME["work-no-ids"], 1).cached, 0.75)
+
+    def replayed(self, *records):
+        simulation = Simulation(LeastConn(), EngineModel(), 1)
+        row = replay_row("t", read_trace(trace(*records), "t"), 1, EngineModel())
+        row.fill(Scene(simulation, 1))
+        simulation.run()
+        return simulation
+
+    def test_at_its_time(self):
+        """A turn does not come before its time."""
+        simulation = self.replayed(
+            {"time": 0, "session": "s", "tokens": 1000, "output_tokens": 10},
+            {"time": 50, "session": "s", "tokens": 1500, "output_tokens": 10},
+        )
+        self.assertEqual([int(at // 50) for at in simulation.turns], [0, 1])
+
+    def test_shortened(self):
+        """A conversation whose text got shorter begins another text."""
+        simulation = self.replayed(
+            {"time": 0, "session": "s", "tokens": 9000, "output_tokens": 10},
+            {"time": 50, "session": "s", "tokens": 4000, "output_tokens": 10},
+        )
+        self.assertEqual((simulation.prompted, simulation.cached), (13_000, 0))
 
     def test_turns_wait(self):
         """A turn recorded before the one before is answered comes right after it."""

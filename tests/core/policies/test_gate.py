@@ -152,6 +152,25 @@ class GateTests(SynchronousTestCase):
         self.driver.serve("b", prompt(("system", 20), ("b", 1)))
         self.assertLess(gate.footprint("r0") - before, 3 * TOKENS)
 
+    def test_two_homes(self):
+        """A turn that ends where its conversation no longer lives leaves the footprint to the new home."""
+        gate = self.gate(count=2)
+        old, new = self.driver.replicas
+        first = self.driver.send_to(old, "a", ten("a"))
+        second = self.driver.send_to(new, "a", ten("a"))
+        self.driver.end(second)
+        self.driver.end(first)
+        self.assertEqual(gate.footprint("r0"), 0.0)
+        self.assertGreater(gate.footprint("r1"), 10 * TOKENS)
+
+    def test_distance_counts_flights(self):
+        """What is in flight has come into the cache already, for what is learned of its size."""
+        gate = self.gate()
+        self.driver.serve("a", ten("a"))
+        self.driver.send("b", ten("b"))
+        known = gate._policy.find(Ask("a", None, 0.0))
+        self.assertGreater(gate._learned["r0"].distance(known), 19 * TOKENS)
+
     def test_over_kv(self):
         """The gate stands before any policy that tells conversations apart."""
         self.driver = Driver.of(Gate(Kv(1800.0), 6_000.0), 1)

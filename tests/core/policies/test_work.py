@@ -84,14 +84,23 @@ class PlacementTests(SynchronousTestCase):
 
     def test_sample_needs_no_room(self):
         """A request whose text is in flight already is one of several answers: nothing will live there."""
-        for prompts, stays in (((("p", 6),), True), ((("p", 6), ("more", 1)), False)):
+        same, more = prompt(("p", 6)), prompt(("p", 6), ("more", 1))
+        for text, over, stays in ((same, False, True), (more, False, False), (same, True, False)):
             driver = Driver.of(Work(), count=2)
             home = driver.replicas[0]
             for number in range(12):
-                sent = driver.send_to(home, f"s{number}", prompt((number, 1)))
-                driver.end(sent)
-            driver.send_to(home, "first", prompt(("p", 6)))
-            self.assertEqual(driver.send("second", prompt(*prompts)).replica is home, stays)
+                driver.end(driver.send_to(home, f"s{number}", prompt((number, 1))))
+            first = driver.send_to(home, "first", prompt(("p", 6)))
+            if over:
+                driver.end(first)
+            self.assertEqual(driver.send("second", text).replica is home, stays)
+
+    def test_named_own_nothing(self):
+        """The index keeps no conversation alive that has an id."""
+        driver = Driver.of(Work())
+        text = prompt(("p", 3))
+        driver.serve("s", text)
+        self.assertIsNone(driver.policy.index.look(text.chain).owner)
 
 
 class PinTests(SynchronousTestCase):

@@ -162,7 +162,7 @@ class Gate:
         learned.touch(conversation, tokens - conversation.shared)
         if not bulk:
             self._count(conversation, instance, tokens)
-        return _Held(self, trace, conversation, instance, tokens, span, bulk)
+        return _Held(self, trace, conversation, instance, tokens, span)
 
     def settled(self, held: _Held, now: float, outcome: Outcome) -> None:
         """A turn is over: learn from it, and park others if the replica is overfull."""
@@ -172,8 +172,6 @@ class Gate:
             if held.span is not None and outcome.cached_tokens is not None and held.before >= 2048.0:
                 learned.sample(held.span, outcome.cached_tokens >= FOUND * held.before)
             learned.touch(conversation, (outcome.prompt_tokens or held.tokens) - conversation.shared)
-        if held.bulk or conversation.home != instance:
-            return
         if not conversation.inflight and self._present.share(conversation, instance):
             tokens = float(outcome.prompt_tokens or held.tokens) + (outcome.completion_tokens or 0)
             self._count(conversation, instance, tokens)
@@ -212,7 +210,7 @@ class Gate:
 
 
 class _Held:
-    __slots__ = ("_gate", "_trace", "before", "bulk", "conversation", "instance", "span", "tokens")
+    __slots__ = ("_gate", "_trace", "before", "conversation", "instance", "span", "tokens")
 
     def __init__(
         self,
@@ -222,7 +220,6 @@ class _Held:
         instance: str,
         tokens: float,
         span: float | None,
-        bulk: bool,
     ) -> None:
         self._gate = gate
         self._trace = trace
@@ -230,7 +227,6 @@ class _Held:
         self.instance = instance
         self.tokens = tokens
         self.span = span
-        self.bulk = bulk
         self.before = conversation.before
 
     def first_byte(self, now: float) -> None:
