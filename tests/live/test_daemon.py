@@ -69,7 +69,7 @@ class LifeTests(DaemonCase):
         code, said = await self.twistd()
         self.assertEqual(code, 1)
         self.assertIn("StateFileError", said)
-        self.assertIn(f"state file {self.state_file} cannot be used", self.log.read_text())
+        await self.until_note(self.log, f"state file {self.state_file} cannot be used")
         await self.until_gone(*self.marked())
         self.assertFalse(self.pidfile.exists())
         self.assertFalse((self.work / "logs").exists(), "a replica was launched")

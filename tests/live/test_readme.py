@@ -18,7 +18,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.cli.demo import free_ports
+from .scene import free_ports
 
 README = (Path(__file__).resolve().parents[2] / "README.rst").read_text(encoding="utf-8")
 
@@ -107,7 +107,7 @@ class Stranger(SynchronousTestCase):
     def setUp(self) -> None:
         self.work = Path(self.mktemp()).resolve()
         self.work.mkdir(parents=True)
-        first = free_ports(20000 + os.getpid() % 10000, 4)
+        first = free_ports(4)
         self.ports = {"8000": first, "8001": first + 1, "8002": first + 2}
         path = os.pathsep.join([str(self.work), sysconfig.get_path("scripts"), os.environ["PATH"]])
         self.env = {**os.environ, "PATH": path}
