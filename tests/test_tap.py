@@ -123,7 +123,7 @@ class Policies(TapTestCase):
 
     def test_gate(self) -> None:
         """A gate needs a policy that tells conversations apart."""
-        self.assertIn("--gate", str(self.refusal("--gate")))
+        self.assertIn("a gate needs", str(self.refusal("--gate")))
         self.assertTrue(self.parse("--gate", "--policy", "work").gate)
 
 

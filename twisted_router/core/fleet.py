@@ -84,12 +84,15 @@ class Fleet:
         """Whether the policy reads a request's text, and what becomes of it."""
         return self._policy.wants_prompt
 
-    def pick(self, session: str, known: bool, now: float, prompt: Prompt | None = None) -> Choice:
+    def pick(
+        self, session: str, known: bool, now: float, prompt: Prompt | None = None, streams: bool = True
+    ) -> Choice:
         """Choose a replica for one request and pin its conversation there.
 
         :param session: the conversation's id, minted for this request where the client named none.
         :param known: whether the client named it.
         :param prompt: what is known of its text, where the policy ``wants_prompt``.
+        :param streams: it asked for a stream, so that its first byte says when its prompt was computed.
         :raises NoReplicaReady: nothing is routable.
         :raises QueueFull: everything that is routable is at ``max_outstanding``.
         """
@@ -100,7 +103,7 @@ class Fleet:
                 raise QueueFull(f"every routable replica has {self._most} requests (--max-outstanding)")
             raise NoReplicaReady("no serving replica is currently routable")
         pin = self._pins.find(session, now) if known else None
-        ask = Ask(session if known else None, None if pin is None else pin.home, now, prompt)
+        ask = Ask(session if known else None, None if pin is None else pin.home, now, prompt, streams)
         position, reason = self._policy.choose(ask, candidates)
         self._routed += 1
         if reason.affinity is Affinity.HIT:
@@ -115,7 +118,7 @@ class Fleet:
         if refused.reason.affinity is Affinity.HIT:
             self._hits -= 1
         refused.member.routed -= 1
-        ask = Ask(refused.ask.session, None, now, refused.ask.prompt)
+        ask = Ask(refused.ask.session, None, now, refused.ask.prompt, refused.ask.streams)
         position, _ = self._policy.choose(ask, others)
         return self._settle(
             refused.pin.session, ask, others[position], Reason.CONNECT_REFUSED, refused.pin, now

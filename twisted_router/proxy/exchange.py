@@ -29,7 +29,7 @@ from .client import RelayResponse, ReplicaClient
 from .deadlines import Deadlines
 from .downstream import Downstream
 from .framing import BadResponse, CloseBody
-from .head import SessionFinder
+from .head import SessionFinder, asks_for_stream
 from .headers import for_client, for_replica
 from .holding import Holding, Ticket, Wish
 from .usage import UsageReader
@@ -116,7 +116,9 @@ class Exchange:
         self._session = front.mint() if found is None else found
         self._headers = for_replica(request.requestHeaders)
         prompt = read_prompt(self._body) if front.fleet.wants_prompt else None
-        self.wish = Wish(self._session, found is not None, prompt)
+        self.wish = Wish(
+            self._session, found is not None, prompt, asks_for_stream(self._body) if prompt else True
+        )
         try:
             self._leave = front.enter(self.cut_off)
             self._ticket = front.holding.ask(self) if front.holding is not None else None
@@ -133,7 +135,7 @@ class Exchange:
         front, wish = self._front, self.wish
         self._ticket = None
         try:
-            choice = front.fleet.pick(wish.session, wish.known, front.seconds(), wish.prompt)
+            choice = front.fleet.pick(wish.session, wish.known, front.seconds(), wish.prompt, wish.streams)
         except (NoReplicaReady, QueueFull) as error:
             self.refuse(error)
         else:
@@ -252,12 +254,13 @@ class Exchange:
             self._crashed(failure)
 
     def _move(self, refused: Choice) -> bool:
-        other = None if self._moved else self._front.fleet.pick_other(refused, self._front.seconds())
+        if self._moved or self._lease is None:
+            return False
+        self._lease.release()
+        other = self._front.fleet.pick_other(refused, self._front.seconds())
         if other is None:
             return False
         self._moved = True
-        if self._lease is not None:
-            self._lease.release()
         self._front.recorder.connect_moved(refused.member.name, other.member.name)
         self._dispatch(other)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from twisted.web.http_headers import Headers
@@ -10,6 +11,7 @@ from twisted.web.http_headers import Headers
 from ..core.sessions import usable_id
 
 _BODY = "body."
+_STREAM = re.compile(rb'"stream"\s*:\s*true').search
 
 
 class SessionFinder:
@@ -67,3 +69,8 @@ def _at(document: object, path: tuple[str, ...]) -> str | None:
     if not isinstance(document, str):
         return None
     return usable_id(document.encode("utf-8", "surrogatepass"))
+
+
+def asks_for_stream(body: bytes) -> bool:
+    """Tell whether a request wants its answer streamed, as far as a look at the raw body can."""
+    return _STREAM(body) is not None

@@ -23,11 +23,14 @@ class Wish:
     """What a request asks of the fleet.
 
     :ivar known: the client named the session.
+    :ivar prompt: what is known of its text, where the policy wants that.
+    :ivar streams: it asked for a stream.
     """
 
     session: str
     known: bool
     prompt: Prompt | None
+    streams: bool
 
 
 class Held(Shape):

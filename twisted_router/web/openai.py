@@ -8,7 +8,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
 from ..proxy.exchange import Exchange, Front
-from .site import RouterRequest
+from .request import RouterRequest
 
 
 class RelayResource(Resource):

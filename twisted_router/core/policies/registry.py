@@ -235,11 +235,7 @@ def policy_of(settings: Settings) -> Policy:
             raise ValueError(f"policy {name}: expected key=value, got {pair!r}")
         given[key.strip()] = value.strip()
     policy = make_policy(name, given)
-    if not settings.gate or isinstance(policy, Gate):
-        return policy
-    if not isinstance(policy, Work | Kv):
-        raise ValueError(f"--gate needs a policy that tells conversations apart, such as work; not {name}")
-    return Gate(policy)
+    return add_gate(policy) if settings.gate else policy
 
 
 def add_gate(policy: Policy, capacity: float = 0.0) -> Gate:
