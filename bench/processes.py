@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -57,9 +58,20 @@ class Children:
             if process.stdout is not None:
                 process.stdout.close()
             for pid, since in family.items():
-                if since is not None and born(pid) == since:
-                    os.kill(pid, signal.SIGKILL)
+                _kill(pid, since)
         self._running.clear()
+
+
+def _kill(pid: int, since: str | None) -> None:
+    """SIGKILL a process that is no child of ours, if it is still the one born then, and wait for its end."""
+    with contextlib.suppress(ProcessLookupError):
+        held = os.pidfd_open(pid)
+        try:
+            if born(pid) == since:
+                signal.pidfd_send_signal(held, signal.SIGKILL)
+                select.select([held], [], [], 5)
+        finally:
+            os.close(held)
 
 
 def _leave(number: int, frame: object) -> None:
