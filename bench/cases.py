@@ -31,8 +31,11 @@ def _streams(name: str, unit: str, **flags: object) -> Case:
 
 
 PACED = _streams("256 streams, 50/s each", "chunk", rate=50, chunks=ENDLESS)
-SATURATED = _streams("256 streams, saturated", "chunk", rate=500, chunks=ENDLESS)
-CALLS = _streams("calls: 4 KB in, 200 chunks out", "call", rate=500, chunks=200, body=4096)
+#: More than anybody carries here, so that every engine is at its limit.
+FLOOD = 2000
+
+SATURATED = _streams("256 streams, saturated", "chunk", rate=FLOOD, chunks=ENDLESS)
+CALLS = _streams("calls: 4 KB in, 200 chunks out", "call", rate=FLOOD, chunks=200, body=4096)
 CASES: dict[str, Case] = {
     "paced": PACED,
     "saturated": SATURATED,
