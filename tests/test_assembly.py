@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 
 from twisted.internet.task import Clock
@@ -14,6 +15,7 @@ from twisted_router.assembly import assemble, state_directory
 from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig, Settings
 from twisted_router.errors import ConfigError
 from twisted_router.services.root import RouterService
+from twisted_router.web.listening import PatientPort
 
 STATIC = FleetConfig((ReplicaConfig("node0", "127.0.0.1", 8001), ReplicaConfig("node1", "::1", 8002)))
 HOSTS = FleetConfig(hosts=(HostConfig("here", (0, 1), model="/m"),))
@@ -27,6 +29,7 @@ class AssemblyTestCase(SynchronousTestCase):
         self.clock = Clock()
 
     def build(self, config: FleetConfig = STATIC, **settings: object) -> RouterService:
+        settings = {"host": "127.0.0.1", "port": 0, **settings}
         if config.hosts:
             settings.setdefault("state_file", os.path.abspath(self.mktemp()))
         root = assemble(config, Settings(**settings), self.reactor)  # type: ignore[arg-type]
@@ -34,13 +37,16 @@ class AssemblyTestCase(SynchronousTestCase):
         return root
 
     def listen(self, config: FleetConfig = STATIC, **settings: object) -> RouterService:
-        root = self.build(config, **settings)
+        root = self.root = self.build(config, **settings)
         root.privilegedStartService()
+        assert isinstance(root.port, PatientPort)
+        self.port = root.port
+        self.addCleanup(self.port.socket.close)
         return root
 
     def ask(self, request: str, peer: str = "127.0.0.1", fields: str = "") -> tuple[int, object]:
         """Send a request to what listens; return the status and JSON of the answer."""
-        factory = self.reactor.tcpServers[0][1]
+        factory = self.port.factory
         line = Line(self.clock, peer)
         line.carry(factory.buildProtocol(line.getPeer()))
         line.deliver(f"{request} HTTP/1.1\r\nHost: r\r\nContent-Length: 0\r\n{fields}\r\n".encode())
@@ -51,15 +57,15 @@ class AssemblyTestCase(SynchronousTestCase):
 class Parts(AssemblyTestCase):
     def test_port(self) -> None:
         """It listens where the command line says, with room for a burst of connections."""
-        root = self.listen(host="::1", port=8123)
-        ((port, _, backlog, interface),) = self.reactor.tcpServers
-        self.assertEqual((port, backlog, interface), (8123, 4096, "::1"))
-        self.assertIsNotNone(root.port)
+        self.listen(host="127.0.0.2", port=0)
+        self.assertEqual((self.port.getHost().host, self.port.backlog), ("127.0.0.2", 4096))
+        self.assertEqual(self.port.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN), 1)
 
     def test_nothing_before(self) -> None:
         """Building it binds, connects and starts nothing."""
-        self.build()
-        self.assertEqual((self.reactor.tcpServers, self.reactor.tcpClients), ([], []))
+        root = self.build()
+        self.assertIsNone(root.port)
+        self.assertEqual((self.reactor.readers, self.reactor.tcpClients), (set(), []))
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_monotonic(self) -> None:
@@ -94,7 +100,7 @@ class Parts(AssemblyTestCase):
     def test_relay(self) -> None:
         """A model request goes to a replica, with the connect timeout of the command line."""
         self.listen(connect_timeout=2.5)
-        factory = self.reactor.tcpServers[0][1]
+        factory = self.port.factory
         line = Line(self.clock)
         line.carry(factory.buildProtocol(line.getPeer()))
         line.deliver(b"GET /v1/models HTTP/1.1\r\nHost: r\r\n\r\n")
@@ -105,7 +111,7 @@ class Parts(AssemblyTestCase):
     def test_body_limit(self) -> None:
         """The limits of the command line are the site's."""
         self.listen(max_body=1000, max_body_total=5000)
-        limits = self.reactor.tcpServers[0][1].limits
+        limits = self.port.factory.limits
         self.assertEqual((limits.body, limits.bodies), (1000, 5000))
 
     def test_certificates(self) -> None:

@@ -44,6 +44,7 @@ FURTHER: dict[str, object] = {
     "gate": 0,
     "max-connections": None,
     "no-receipts": 0,
+    "record-trace": None,
     "max-body": 64 << 20,
     "max-body-total": 1 << 30,
     "admin-token-file": None,

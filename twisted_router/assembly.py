@@ -46,6 +46,7 @@ from .services.traffic import Traffic
 from .telemetry.lag import LagMeter
 from .telemetry.logs import access
 from .telemetry.metrics import Metrics
+from .telemetry.trace import TraceFile
 from .web.app import RouterApp
 from .web.auth import Guard
 from .web.fleet import FleetCalls
@@ -73,6 +74,8 @@ def assemble(config: FleetConfig, settings: Settings, reactor: Any) -> IService:
     root = parts.root()
     parts.prober.setServiceParent(root)
     parts.pin_saver().setServiceParent(root)
+    if parts.trace is not None:
+        parts.trace.setServiceParent(root)
     if parts.fleet.is_gated:
         CapacityReader(parts.fleet, parts.fetch_metrics, reactor).setServiceParent(root)
     LagMeter(reactor, parts.metrics.lag.observe).setServiceParent(root)
@@ -97,6 +100,8 @@ class _Parts:
         self.holding = self.make_holding()
         self.clients = Clients(reactor, self.endpoint_of, settings.connect_timeout)
         self.metrics = Metrics(self.snapshot, access if settings.access_log else None)
+        path = settings.record_trace
+        self.trace = None if path is None else TraceFile(path, reactor, time.monotonic)
         self.traffic = Traffic()
         self.patience = probe_timeout(settings.health_interval, settings.connect_timeout)
         self.knock = knocker(reactor, settings.connect_timeout)
@@ -206,6 +211,7 @@ class _Parts:
             timeout,
             self.settings.receipts,
             self.holding,
+            None if self.trace is None else self.trace.record,
         )
 
     def site(self) -> RouterSite:

@@ -124,6 +124,12 @@ class Options(usage.Options):
             "Seconds without an answer after which a replica is replaced; at least two health intervals.",
         ),
         _parameter("stop-grace", _seconds, "Seconds a stopping replica has before it is killed."),
+        [
+            "record-trace",
+            None,
+            None,
+            "File to record traffic in for the laboratory: sizes and times, no text.",
+        ],
         ["state-file", None, None, "Where to record launched replicas so that a restart can adopt them."],
         [
             "admin-token",

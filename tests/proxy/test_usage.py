@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fuzz.profile import effort
-from twisted_router.core.members import Usage
+from twisted_router.core.effects import Usage
 from twisted_router.proxy.usage import TAIL, UsageReader
 
 _LAST = (

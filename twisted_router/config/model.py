@@ -194,3 +194,4 @@ class Settings:
     queue_size: int = 0
     queue_timeout: float = 60.0
     max_hold: float = 60.0
+    record_trace: str | None = None

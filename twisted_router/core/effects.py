@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from attrs import frozen
 
@@ -353,3 +354,35 @@ class Outcome:
     seconds: float
     first_byte: float | None
     sent: int
+
+
+class Usage(NamedTuple):
+    """What an answer says of its tokens, as far as it does (``usage`` in OpenAI's API)."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+
+
+NO_USAGE = Usage()
+
+
+@frozen
+class Turn:
+    """One request as a laboratory can replay it: sizes and fingerprints, never text.
+
+    :ivar session: the id the client named, or None.
+    :ivar size: bytes of its body.
+    :ivar chain: fingerprints of its prompt, see ``core.prefix``.
+    :ivar seconds: from the complete request to the end.
+    :ivar sent: body bytes of the answer.
+    :ivar final: the client said that the conversation ends with it.
+    """
+
+    session: str | None
+    size: int
+    chain: tuple[int, ...]
+    usage: Usage
+    seconds: float
+    sent: int
+    final: bool

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from attrs import define, field, frozen
 
-from .effects import Phase
+from .effects import NO_USAGE, Phase, Usage
 from .policies.vocabulary import Ask, Outcome, Reason, Trace
 from .sessions import Pin, Pins
 from .snapshot import ReplicaView
@@ -81,17 +80,6 @@ class Member:
             self.routed,
             age=None if now is None or self.since is None else now - self.since,
         )
-
-
-class Usage(NamedTuple):
-    """What an answer says of its tokens, as far as it does (``usage`` in OpenAI's API)."""
-
-    prompt: int | None = None
-    cached: int | None = None
-    completion: int | None = None
-
-
-NO_USAGE = Usage()
 
 
 @frozen(eq=False)

@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..core.effects import ConnectRefused, Ending, Event, Outcome, SessionFinished
+from ..core.effects import NO_USAGE, ConnectRefused, Ending, Event, Outcome, SessionFinished, Turn
 from ..core.fleet import Fleet
-from ..core.members import NO_USAGE, Choice, Lease, Member
+from ..core.members import Choice, Lease, Member
 from ..core.prefix import read_prompt
 from ..errors import (
     NoReplicaReady,
@@ -51,6 +51,7 @@ class Front:
     :ivar seconds: the monotonic clock.
     :ivar mint: makes a new session id.
     :ivar holding: keeps requests that have to wait for a replica; None where none ever waits.
+    :ivar record: is told of every served request what it takes to replay it (``--record-trace``).
     :ivar receipts: whether answers say which replica was chosen and why.
     """
 
@@ -66,6 +67,7 @@ class Front:
     request_timeout: float
     receipts: bool = False
     holding: Holding | None = None
+    record: Callable[[Turn], None] | None = None
 
 
 def _receipt(choice: Choice) -> bytes:
@@ -115,7 +117,9 @@ class Exchange:
         found = front.finder.find(request.requestHeaders, self._body)
         self._session = front.mint() if found is None else found
         self._headers = for_replica(request.requestHeaders)
-        prompt = read_prompt(self._body) if front.fleet.wants_prompt else None
+        reads = front.fleet.wants_prompt or front.record is not None
+        prompt = read_prompt(self._body) if reads else None
+        self._size = len(self._body)
         self.wish = Wish(
             self._session, found is not None, prompt, asks_for_stream(self._body) if prompt else True
         )
@@ -210,9 +214,11 @@ class Exchange:
         now = self._front.seconds()
         self._first_byte = now - self._began
         trace = self._lease.trace if self._lease is not None else None
-        if trace is not None and 200 <= self._status < 300:
-            trace.first_byte(now)
-            self._usage = UsageReader()
+        if 200 <= self._status < 300:
+            if trace is not None:
+                trace.first_byte(now)
+            if trace is not None or self._front.record is not None:
+                self._usage = UsageReader()
 
     def body_done(self) -> None:
         """The answer is complete."""
@@ -340,12 +346,19 @@ class Exchange:
             self._front.holding.leave(self._ticket)
         front, request, choice = self._front, self._request, self._choice
         front.deadlines.cancel(self._timed_out)
+        good = ending is Ending.DONE and 200 <= self._status < 300
+        usage = NO_USAGE if self._usage is None else self._usage.read()
         if self._lease is not None:
-            good = ending is Ending.DONE and 200 <= self._status < 300
-            self._lease.release(good=good, usage=NO_USAGE if self._usage is None else self._usage.read())
+            self._lease.release(good=good, usage=usage)
         finals = request.requestHeaders.getRawHeaders(b"x-dynamo-session-final")
-        if finals and finals[0].strip().lower() == b"true":
+        is_final = finals is not None and finals[0].strip().lower() == b"true"
+        if is_final:
             front.apply(SessionFinished(self._session))
+        seconds = front.seconds() - self._began
+        if good and front.record is not None:
+            session = self._session if self.wish.known else None
+            chain = self.wish.prompt.chain if self.wish.prompt is not None else ()
+            front.record(Turn(session, self._size, chain, usage, seconds, self._sent, is_final))
         front.recorder.ended(
             Outcome(
                 ending,
@@ -355,7 +368,7 @@ class Exchange:
                 self._session,
                 request.method.decode("ascii", "replace"),
                 request.uri.partition(b"?")[0].decode("ascii", "replace"),
-                front.seconds() - self._began,
+                seconds,
                 self._first_byte,
                 self._sent,
             )

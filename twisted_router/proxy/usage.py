@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..core.members import Usage
+from ..core.effects import Usage
 
 #: Bytes of an answer's end that are looked at: ``usage`` comes last, in a stream as in a single document.
 TAIL = 4096

@@ -1,0 +1,1 @@
+``--record-trace FILE`` records live traffic, without its text, for ``pypto-router lab --replay``.
