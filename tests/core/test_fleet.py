@@ -340,12 +340,12 @@ class PinRecordTests(SynchronousTestCase):
             lease.release()
             homes[session] = choice.member.name
             scene.now += 10
-        records = scene.fleet.pins_record(scene.now)
+        records = [pin.record(scene.now) for pin in scene.pins]
         self.assertEqual([(r.session, r.idle) for r in records], [("s1", 30.0), ("s2", 20.0), ("s3", 10.0)])
         later = static("a", "b")
         later.now = 5.0
         self.assertEqual(later.fleet.restore_pins(records, later.now), 3)
-        self.assertEqual(later.fleet.pins_record(later.now), records)
+        self.assertEqual([pin.record(later.now) for pin in later.pins], records)
         for session, home in homes.items():
             choice, _ = later.ask(session)
             self.assertEqual((choice.reason, choice.member.name), (Reason.PINNED, home))

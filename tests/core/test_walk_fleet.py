@@ -170,7 +170,7 @@ class FleetWalk(RuleBasedStateMachine):
             case "disk full" | "disk free":
                 self.world.disk_full = what == "disk full"
             case "pins":
-                self.world.saved_pins = self.world.scene.fleet.pins_record(self.world.now)
+                self.world.saved_pins = tuple(pin.record(self.world.now) for pin in self.world.scene.pins)
             case "fuse":
                 self.world.fuse = data.draw(st.integers(0, 6))
             case "hasten":

@@ -258,10 +258,6 @@ class Fleet:
         for time in record.launch_times:
             self._slots.launch_times[time.host, time.model] = time.seconds
 
-    def pins_record(self, now: float) -> tuple[PinRecord, ...]:
-        """Freeze every pin, least recently used first."""
-        return tuple(PinRecord(pin.session, pin.home, now - pin.last) for pin in self._pins)
-
     def restore_pins(self, records: Iterable[PinRecord], now: float) -> int:
         """Pin conversations again whose home is still here; return how many there are.
 

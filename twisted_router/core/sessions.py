@@ -9,6 +9,8 @@ from hashlib import blake2b
 
 from attrs import define
 
+from .records import PinRecord
+
 #: How many pins are kept at most; the least recently used go first (manual: Limits).
 PIN_CAP = 100_000
 
@@ -42,6 +44,10 @@ class Pin:
     home: str
     last: float
     inflight: int = 0
+
+    def record(self, now: float) -> PinRecord:
+        """Freeze it; one that has been used since ``now`` is not idle."""
+        return PinRecord(self.session, self.home, max(0.0, now - self.last))
 
 
 class Pins:

@@ -10,8 +10,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..core.records import PinRecord
-from ..core.sessions import Pin, Pins
+from ..core.sessions import Pins
 from ..errors import StateFileError
 from ..interfaces import IStateStore
 
@@ -86,7 +85,7 @@ class PinSaver(Service):
         if state == self._saved:
             return succeed(None)
         pins, now = self._pins.copied(), self._now()
-        saving = self._in_thread(lambda: self._store.save_pins(_record(pin, now) for pin in pins))
+        saving = self._in_thread(lambda: self._store.save_pins(pin.record(now) for pin in pins))
 
         def saved(_: None) -> None:
             self._saved = state
@@ -102,7 +101,3 @@ class PinSaver(Service):
                 self._log.error("session pins are not saved: {why}", why=failure.getErrorMessage())
             else:
                 self._log.failure("session pins are not saved", failure)
-
-
-def _record(pin: Pin, now: float) -> PinRecord:
-    return PinRecord(pin.session, pin.home, max(0.0, now - pin.last))
