@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.config.locate import Marks, Path, Place, locate_json, locate_yaml, show_path
+from twisted_router.config.locate import Marks, Path, Place, locate_json, show_path
+from twisted_router.config.plain_yaml import locate_yaml
 
 NESTED = """{
   "hosts": [

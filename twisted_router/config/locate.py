@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 
-import yaml
 from attrs import define, field, frozen
+
+from ..errors import ConfigError
 
 #: Keys and list indices from the top of the document down.
 Path = tuple[str | int, ...]
@@ -132,35 +132,12 @@ def locate_json(text: str) -> Marks:
     return Marks(top, tuple(repeated))
 
 
-def locate_yaml(document: yaml.Node) -> Marks:
-    """Locate every value of a composed YAML document; aliases share one mark, so loops and bombs end."""
-    repeated: list[Repeated] = []
-    marks = {id(document): Mark(_yaml_place(document))}
-    waiting: list[tuple[yaml.Node, Path]] = [(document, ())]
-    while waiting:
-        node, path = waiting.pop()
-        mark = marks[id(node)]
-        for key_node, step, child in _yaml_children(node):
-            if id(child) not in marks:
-                marks[id(child)] = Mark(_yaml_place(child))
-                waiting.append((child, (*path, step)))
-            place = _yaml_place(key_node)
-            before = mark.inside.get(step)
-            if before is not None:
-                repeated.append(Repeated((*path, step), place, before[0]))
-            mark.inside[step] = (place, marks[id(child)])
-    return Marks(marks[id(document)], tuple(repeated))
+def place_at(text: str, offset: int) -> Place:
+    """Count lines and columns up to an offset."""
+    before = text[:offset]
+    return Place(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
 
-def _yaml_children(node: yaml.Node) -> Iterator[tuple[yaml.Node, str | int, yaml.Node]]:
-    if isinstance(node, yaml.SequenceNode):
-        for index, child in enumerate(node.value):
-            yield child, index, child
-    elif isinstance(node, yaml.MappingNode):
-        for key, child in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                yield key, key.value, child
-
-
-def _yaml_place(node: yaml.Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def problem_at(filename: str, place: Place, problem: str) -> ConfigError:
+    """Make the error that says what is wrong at one place."""
+    return ConfigError((f"{filename}:{place.line}:{place.column}: {problem}",))

@@ -37,6 +37,12 @@ class LongNumber:
     digits: int
 
 
+def whole_number(digits: str) -> int | LongNumber:
+    """Read a whole number's digits; one of very many digits is kept as its length, for the message."""
+    length = len(digits.lstrip("+-"))
+    return int(digits) if length <= MAX_DIGITS else LongNumber(length)
+
+
 @frozen
 class Problem:
     """One thing that is wrong; ``at_key`` when the key, not the value, is to be looked at."""
