@@ -180,13 +180,6 @@ class ReplicaTimedOut(RouterError):
     code = "upstream_timeout"
 
 
-class ClientGone(RouterError):
-    """The client left; nobody is told, the outcome is only counted."""
-
-    status = 499
-    code = "client_closed"
-
-
 class LaunchFailed(RouterError):
     """A replica could not be started; the text carries the reason and the last lines it wrote."""
 

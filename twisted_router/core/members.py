@@ -39,7 +39,6 @@ class Member:
     misses: int = 0
     routed: int = 0
     good: float | None = None
-    health_path: str = "/health"
     since: float | None = None
     leases: set[Lease] = field(factory=set, repr=False)
     idle: Callable[[], None] = field(default=_nobody, repr=False)

@@ -133,7 +133,6 @@ class Place:
             self.slot.url,
             ready=False,
             owned=True,
-            health_path=self.slot.health_path,
             since=now,
             idle=self.idle,
         )

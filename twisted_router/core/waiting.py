@@ -31,14 +31,12 @@ class Waiter(Generic[T]):
 
     :ivar what: the caller's own.
     :ivar rank: smaller ones go first; equal ones in order of arrival.
-    :ivar since: seconds (monotonic) it came.
     :ivar deadline: seconds (monotonic) after which it waits no longer.
     """
 
     what: T
     why: Hold
     rank: int
-    since: float
     deadline: float
     serial: int
 
@@ -64,7 +62,7 @@ class WaitingRoom(Generic[T]):
         if self._count >= self._size:
             return None
         self._serial += 1
-        waiter = Waiter(what, why, rank, now, now + patience, self._serial)
+        waiter = Waiter(what, why, rank, now + patience, self._serial)
         self._ranks.setdefault(rank, {})[waiter.serial] = waiter
         self._count += 1
         heapq.heappush(self._deadlines, (waiter.deadline, waiter.serial, waiter))

@@ -92,7 +92,6 @@ class Job:
 
     work: Work
     submitted_at: float
-    admitted_at: float | None = None
     first_token_at: float | None = None
     finished_at: float | None = None
     aborted: bool = False
@@ -188,7 +187,6 @@ class BlockCache:
 class Totals:
     """Counters since the engine was made."""
 
-    submitted: int = 0
     finished: int = 0
     aborted: int = 0
     prompt_tokens: int = 0
@@ -245,7 +243,6 @@ class Engine:
             )
         sequence = Job(work, now)
         self._waiting.append(sequence)
-        self.totals.submitted += 1
         return sequence
 
     def abort(self, sequence: Job) -> None:
@@ -278,7 +275,7 @@ class Engine:
         for sequence in self._running:
             if budget > 0 and not sequence.generated:
                 budget -= self._schedule(sequence, budget)
-        while budget > 0 and self._waiting and self._admit(self._waiting[0], now):
+        while budget > 0 and self._waiting and self._admit(self._waiting[0]):
             budget -= self._schedule(self._waiting.popleft(), budget)
         if not self._running:
             return None
@@ -291,7 +288,7 @@ class Engine:
         self._chunks.append((sequence, size))
         return size
 
-    def _admit(self, sequence: Job, now: float) -> bool:
+    def _admit(self, sequence: Job) -> bool:
         if len(self._running) >= self.limits.max_num_seqs:
             return False
         work = sequence.work
@@ -301,7 +298,6 @@ class Engine:
         private = self._blocks_for(work) - shared
         if not self.cache.reserve(work.chain[:shared], private):
             return False
-        sequence.admitted_at = now
         sequence.cached_tokens = sequence.computed = shared * self.limits.block_size
         sequence._shared, sequence._private = shared, private
         self.totals.prompt_tokens += work.prompt_tokens

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.core.policies.driver import Driver, Replica, prompt, spread
-from twisted_router.core.policies.registry import POLICIES, add_gate, gate_of, make_policy
+from twisted_router.core.policies.registry import POLICIES, add_gate, make_policy
 from twisted_router.core.policies.vocabulary import Ask, Outcome, Reason
 
 #: The two that do not look at the load: a hash is uneven by nature.
@@ -177,11 +177,9 @@ class AddGateTests(SynchronousTestCase):
         for name in ("program", "thunderagent"):
             policy = make_policy(name)
             self.assertIs(add_gate(policy), policy)
-            self.assertIs(gate_of(policy), policy)
 
     def test_refused(self):
         """Before any other it is refused, by a sentence that says where it can stand."""
         self.assertIn(
             "kv_session_affinity", str(self.assertRaises(ValueError, add_gate, make_policy("session")))
         )
-        self.assertIsNone(gate_of(make_policy("session")))

@@ -249,8 +249,3 @@ def add_gate(policy: Policy, capacity: float = 0.0) -> Gate:
     if isinstance(policy, Work | Kv):
         return Gate(policy, capacity)
     raise ValueError("a gate needs a policy that tells conversations apart: work, kv or kv_session_affinity")
-
-
-def gate_of(policy: Policy) -> Gate | None:
-    """The gate a policy comes with, or None."""
-    return policy if isinstance(policy, Gate) else None
