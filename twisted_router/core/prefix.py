@@ -37,6 +37,10 @@ class Prompt:
     messages: int = 0
 
 
+#: Stands for a request whose text is not known.
+NO_PROMPT = Prompt(0, ())
+
+
 def read_prompt(body: bytes) -> Prompt:
     """Fingerprint a request body in one pass over its raw bytes.
 

@@ -66,9 +66,7 @@ class CacheAware(Forgetful):
         """Remember where the conversation went."""
         if ask.session is None:
             return None
-        known = self._conversations.find(ask.session, ask.now)
-        if known is None:
-            known = self._conversations.begin(ask.session, ask.now)
+        known = self._conversations.find_or_begin(ask.session, ask.now)
         known.turn(None, chosen.instance, ask.now)
         return Turn(known)
 

@@ -109,6 +109,10 @@ class Conversations:
         found = self._named.get(key)
         return found if found is not None and self.is_alive(found, now) else None
 
+    def find_or_begin(self, key: str, now: float) -> Conversation:
+        """Return the conversation of this id, a new one unless it is known and alive."""
+        return self.find(key, now) or self.begin(key, now)
+
     def continued(self, prompt: Prompt, match: Match[Conversation], now: float) -> Conversation | None:
         """Return the nameless conversation this prompt continues, if any."""
         owner = match.owner

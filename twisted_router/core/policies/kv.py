@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..prefix import CHUNK, PrefixIndex, Prompt
+from ..prefix import CHUNK, NO_PROMPT, PrefixIndex, Prompt
 from .conversations import Conversation, Conversations
 from .seats import Seats
 from .vocabulary import Ask, Candidate, Outcome, Reason
 
 #: Bytes of text in one 16-token block, at four bytes a token.
 BLOCK_BYTES = 64.0
-
-NOTHING = Prompt(0, ())
 
 
 class _Seat:
@@ -44,14 +42,13 @@ class Kv:
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
         """Keep a bound conversation where it is, else take the lowest cost."""
         reason = None
-        if self._bound is not None and ask.session is not None:
-            known = self._bound.find(ask.session, ask.now)
-            if known is not None:
-                for position, candidate in enumerate(candidates):
-                    if candidate.instance == known.home:
-                        return position, Reason.PINNED
-                reason = Reason.HOME_GONE
-        prompt = ask.prompt or NOTHING
+        known = self.find(ask)
+        if known is not None:
+            for position, candidate in enumerate(candidates):
+                if candidate.instance == known.home:
+                    return position, Reason.PINNED
+            reason = Reason.HOME_GONE
+        prompt = ask.prompt or NO_PROMPT
         match = self._index.look(prompt.chain)
         seats = [self._seats.of(candidate.instance) for candidate in candidates]
         count = len(seats)
@@ -73,11 +70,9 @@ class Kv:
         """Count its blocks there: to compute until the first byte, to hold until the end."""
         conversation = None
         if self._bound is not None and ask.session is not None:
-            conversation = self._bound.find(ask.session, ask.now)
-            if conversation is None:
-                conversation = self._bound.begin(ask.session, ask.now)
+            conversation = self._bound.find_or_begin(ask.session, ask.now)
             conversation.turn(None, chosen.instance, ask.now, self.tokens(ask))
-        prompt = ask.prompt or NOTHING
+        prompt = ask.prompt or NO_PROMPT
         match = self._index.look(prompt.chain)
         return _Sent(
             self, chosen.instance, prompt, match.on(self._seats.of(chosen.instance).bit), conversation
@@ -91,7 +86,7 @@ class Kv:
 
     def tokens(self, ask: Ask) -> float:
         """Estimated prompt tokens of a request."""
-        return (ask.prompt or NOTHING).size / BLOCK_BYTES * 16.0
+        return (ask.prompt or NO_PROMPT).size / BLOCK_BYTES * 16.0
 
     def is_bulk(self, ask: Ask) -> bool:
         """Without an id there is nothing to come back to."""

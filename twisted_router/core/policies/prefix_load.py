@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 
-from ..prefix import CHUNK, Match, PrefixIndex, Prompt
+from ..prefix import CHUNK, NO_PROMPT, Match, PrefixIndex, Prompt
 from .seats import Seats
 from .vocabulary import Ask, Candidate, Outcome, Reason, Trace
 
@@ -16,8 +16,6 @@ OVERLAP_CAP = 32
 #: Uncached bytes that make one unit of load, and the most one request may weigh.
 LOAD_UNIT = 32768
 LOAD_CAP = 8
-
-NOTHING = Prompt(0, ())
 
 
 class Basis(Enum):
@@ -54,7 +52,7 @@ class PrefixLoad:
 
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
         """Take the best score, then the larger overlap, then the next in turn."""
-        prompt = ask.prompt or NOTHING
+        prompt = ask.prompt or NO_PROMPT
         match = self._index.look(prompt.chain)
         seats = [self._seats.of(candidate.instance) for candidate in candidates]
         overlaps = [match.on(seat.bit) for seat in seats]
@@ -90,7 +88,7 @@ class PrefixLoad:
 
     def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> Trace | None:
         """Count the uncached part as load there until the request ends."""
-        prompt = ask.prompt or NOTHING
+        prompt = ask.prompt or NO_PROMPT
         seat = self._seats.of(chosen.instance)
         match: Match[None] = self._index.look(prompt.chain)
         missing = prompt.size - match.on(seat.bit) * CHUNK

@@ -47,9 +47,7 @@ class StickyLeastLoaded:
         """Count the conversation at its home."""
         if ask.session is None:
             return None
-        known = self._conversations.find(ask.session, ask.now)
-        if known is None:
-            known = self._conversations.begin(ask.session, ask.now)
+        known = self._conversations.find_or_begin(ask.session, ask.now)
         known.turn(None, chosen.instance, ask.now)
         self._live.set(known, chosen.instance, 1.0)
         return _Stay(known, self._live)

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from ..prefix import CHUNK, Match, PrefixIndex, Prompt
+from ..prefix import CHUNK, NO_PROMPT, Match, PrefixIndex, Prompt
 from .conversations import Conversation, Conversations, Presence
 from .learning import SAMPLE_TOKENS, Density, FollowUps, PrefillRate
 from .seats import Seats
 from .vocabulary import Ask, Candidate, Outcome, Reason
-
-NOTHING = Prompt(0, ())
 
 #: Conversations remembered by id. The index still leads those forgotten to their text.
 CONVERSATIONS = 65_536
@@ -127,7 +125,7 @@ class Work:
 
     def tokens(self, ask: Ask) -> float:
         """Estimated prompt tokens of a request."""
-        return (ask.prompt or NOTHING).size * self.density.value
+        return (ask.prompt or NO_PROMPT).size * self.density.value
 
     def is_bulk(self, ask: Ask) -> bool:
         """Whether a request will probably have no second turn."""
@@ -163,7 +161,7 @@ class Work:
         last = self._last
         if last is not None and last.ask is ask:
             return last
-        prompt = ask.prompt or NOTHING
+        prompt = ask.prompt or NO_PROMPT
         match = self.index.look(prompt.chain)
         if ask.session is not None:
             known = self.conversations.find(ask.session, ask.now)
