@@ -21,6 +21,12 @@ from ..core.slots import Slot
 INSTANCE_MARKER = "PYPTO_ROUTER_INSTANCE"
 SLOT_MARKER = "PYPTO_ROUTER_SLOT"
 
+#: Seconds a ``stop_command`` may take.
+STOP_COMMAND_TIMEOUT = 120.0
+
+#: Lines of the log that are told with a failed launch.
+TOLD_LINES = 10
+
 #: What a replica must not inherit from the router: its secrets, and what systemd told it alone.
 _OURS = re.compile(r"PYPTO_ROUTER_|LISTEN_(FDS|PID|FDNAMES|PIDFDID)$|NOTIFY_SOCKET$|WATCHDOG_(USEC|PID)$")
 
@@ -87,6 +93,11 @@ def build(
 def inherited(environ: dict[str, str]) -> dict[str, str]:
     """Leave out of the router's own environment what its replicas must not see."""
     return {key: value for key, value in environ.items() if not _OURS.match(key)}
+
+
+def without_markers(env: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """What a ``stop_command`` gets of a replica's environment: it is not one of those it is to stop."""
+    return tuple(entry for entry in env if entry[0] not in (INSTANCE_MARKER, SLOT_MARKER))
 
 
 def quote(word: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from time import monotonic, strftime
 from typing import Any, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from twisted.internet.interfaces import IReactorProcess
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
@@ -24,7 +24,7 @@ from ..core.slots import Handle, Slot
 from ..errors import LaunchFailed, StopUnconfirmed
 from ..interfaces import ILauncher
 from . import files, proc
-from .command import INSTANCE_MARKER, SLOT_MARKER, ReplicaCommand, build, inherited
+from .command import STOP_COMMAND_TIMEOUT, TOLD_LINES, ReplicaCommand, build, inherited, without_markers
 from .port import answers
 from .process import exit_of, how_ended, run
 from .watching import LOOK_INTERVAL, process_end
@@ -41,12 +41,6 @@ _PULSE = 0.1
 #: Seconds after SIGKILL within which the processes have to be gone, and then the lock free.
 _AFTER_KILL = 10.0
 _LOCK_PATIENCE = 2.0
-
-#: Seconds a ``stop_command`` may take.
-STOP_COMMAND_TIMEOUT = 120.0
-
-#: Lines of the log that are told with a failed launch.
-TOLD_LINES = 10
 
 
 class _Child(ProcessProtocol):
@@ -111,9 +105,7 @@ class LocalLauncher:
         try:
             return succeed(files.is_locked(self._command(slot, "").lock_path))
         except OSError as error:
-            failed: Deferred[bool] = Deferred()
-            failed.errback(StopUnconfirmed(f"slot {slot.name}: cannot look at its lock: {_reason(error)}"))
-            return failed
+            return fail(StopUnconfirmed(f"slot {slot.name}: cannot look at its lock: {_reason(error)}"))
 
     def is_running(self, slot: Slot, instance: str, handle: Handle | None) -> Deferred[bool]:
         """Whether anything of an instance is left on this machine; see ``ILauncher``."""
@@ -246,9 +238,7 @@ class LocalLauncher:
             await deferLater(self._reactor, _PULSE)
 
     async def _run_stop_command(self, slot: Slot, command: ReplicaCommand) -> None:
-        # Without the instance marker: the stop command is not one of those it is to stop.
-        shown = dict(entry for entry in command.env if entry[0] not in (INSTANCE_MARKER, SLOT_MARKER))
-        environ = {**inherited(dict(os.environ)), **shown}
+        environ = {**inherited(dict(os.environ)), **dict(without_markers(command.env))}
         program = command.stop_argv[0]
         try:
             ended = await run(

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.interfaces import IDelayedCall, IReactorProcess, IReactorTime
 from twisted.internet.protocol import ProcessProtocol
@@ -164,11 +164,5 @@ def run(
         IReactorProcess(reactor).spawnProcess(protocol, argv[0], argv, env=env, path=workdir)
     except OSError:
         protocol._set_timer()
-        return _failed()
+        return fail()
     return protocol.done
-
-
-def _failed() -> Deferred[Ended]:
-    failed: Deferred[Ended] = Deferred()
-    failed.errback(Failure())
-    return failed

@@ -17,7 +17,7 @@ from ..core.slots import Handle, Slot
 from ..errors import LaunchFailed, LaunchUncertain, StopUnconfirmed
 from ..interfaces import ILauncher
 from . import scripts
-from .command import ReplicaCommand, build
+from .command import STOP_COMMAND_TIMEOUT, TOLD_LINES, ReplicaCommand, build
 from .port import answers
 from .process import how_ended
 from .scripts import Reply, Script, read_reply
@@ -28,8 +28,7 @@ DEFAULT_LOG_DIR = "~/.local/state/pypto-router/logs"
 #: Seconds a short step may take: to connect, to log in, to run a few commands.
 STEP_TIMEOUT = 30.0
 
-#: Seconds a ``stop_command`` may take, and what the proof of a stop takes beyond the grace period.
-STOP_COMMAND_TIMEOUT = 120.0
+#: Seconds the proof of a stop takes beyond the grace period.
 _PROOF_TIMEOUT = 25.0
 
 #: Steps at once on one host; its sshd takes 10 on a connection (MaxSessions).
@@ -37,9 +36,6 @@ SESSIONS = 8
 
 #: Seconds between looks at the watched processes of one host, all in one step.
 LOOK_INTERVAL = 5.0
-
-#: Lines of the log that are told with a failed launch.
-TOLD_LINES = 10
 
 
 @frozen

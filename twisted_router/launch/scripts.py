@@ -22,6 +22,7 @@ from .command import (
     assignments,
     quote,
     quote_all,
+    without_markers,
 )
 
 #: What the login shell on the other side is asked to run.
@@ -85,7 +86,6 @@ def launch_script(command: ReplicaCommand, slot: Slot, instance: str, lines: int
     code; the last ``lines`` of the log follow) and ``submitted`` (a wrapper ended well, its charge is
     elsewhere).
     """
-    start = f"env {assignments(command.env)} /bin/sh -c 'exec \"$@\"' sh {quote_all(command.argv)}"
     settings = {
         **_place(command, slot, instance),
         "program": command.argv[0],
@@ -94,7 +94,7 @@ def launch_script(command: ReplicaCommand, slot: Slot, instance: str, lines: int
         "port_hex": f"{slot.port:04X}",
         "lines": str(lines),
     }
-    return _script(shell.LAUNCH.replace("$REPLICA", start), settings)
+    return _script(shell.LAUNCH.replace("$REPLICA", _run(command.env, command.argv)), settings)
 
 
 def stop_script(
@@ -104,14 +104,13 @@ def stop_script(
 
     Tells ``stopped``, or ``failed`` with what stands against it.
     """
-    shown = tuple(entry for entry in command.env if entry[0] not in (INSTANCE_MARKER, SLOT_MARKER))
-    stop = f"env {assignments(shown)} /bin/sh -c 'exec \"$@\"' sh {quote_all(command.stop_argv)}"
     settings = {
         **_place(command, slot, instance),
         "leader": written(handle),
         "grace": str(math.ceil(grace)),
         "stop_command": _yes(bool(command.stop_argv)),
     }
+    stop = _run(without_markers(command.env), command.stop_argv)
     return _script(shell.MEMBERS + shell.STOP.replace("$STOP_COMMAND", stop), settings)
 
 
@@ -141,6 +140,10 @@ def tail_script(command: ReplicaCommand, slot: Slot, lines: int) -> Script:
 def look_script(processes: tuple[str, ...]) -> Script:
     """Look for processes, each written PID:START. Tells ``gone`` with each that has ended."""
     return _script(shell.LOOK, {"members": " ".join(processes)})
+
+
+def _run(env: tuple[tuple[str, str], ...], argv: tuple[str, ...]) -> str:
+    return f"env {assignments(env)} /bin/sh -c 'exec \"$@\"' sh {quote_all(argv)}"
 
 
 def _place(command: ReplicaCommand, slot: Slot, instance: str) -> dict[str, str]:
