@@ -32,7 +32,7 @@ class NewsTests(SynchronousTestCase):
 
     def test_advice(self) -> None:
         """A warning about the configuration, which the demo wrote itself, is not shown."""
-        self.assertIsNone(news(f"{AT} [twisted_router.tap#warn] there is no admin token"))
+        self.assertIsNone(news(f"{AT} [twisted_router.assembly#warn] no --admin-token"))
 
     def test_the_rest(self) -> None:
         """Other news is not shown, whether it has a level or not."""

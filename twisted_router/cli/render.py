@@ -19,7 +19,7 @@ _LOGGED = re.compile(r"\S+T(?P<time>[\d:]{8})\S* \[(?P<where>[^#\]]*)(?:#(?P<lev
 _NEWS = ("twisted_router.access", "twisted_router.services.")
 
 #: Where advice on the configuration comes from: the demo's is its own business.
-_ADVICE = ("twisted_router.tap", "twisted_router.assembly")
+_ADVICE = "twisted_router.assembly"
 
 
 def news(line: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import cast
 from treq.client import HTTPClient
 from treq.response import _Response
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import ITCPTransport
+from twisted.internet.interfaces import IConsumer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
@@ -60,9 +60,9 @@ class BytesBody:
         self.data = data
         self.length = len(data)
 
-    def startProducing(self, consumer: object) -> Deferred[None]:
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
         """Write it all at once."""
-        consumer.write(self.data)  # type: ignore[attr-defined]
+        consumer.write(self.data)
         return succeed(None)
 
     def pauseProducing(self) -> None:

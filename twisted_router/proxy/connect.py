@@ -46,10 +46,9 @@ def endpoint_for(reactor: IReactorTime, replica: ReplicaConfig, timeout: float) 
             raise _unusable(replica, replica.ca_file, "it holds no PEM certificate")
     own = None
     if replica.client_cert is not None:
+        pem = _read(replica, replica.client_cert)
         try:
-            own = PrivateCertificate.loadPEM(_read(replica, replica.client_cert))
-        except ConfigError:
-            raise
+            own = PrivateCertificate.loadPEM(pem)
         except Exception as error:
             why = str(error) or "it must hold a PEM certificate and its private key"
             raise _unusable(replica, replica.client_cert, why) from error

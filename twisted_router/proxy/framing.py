@@ -23,7 +23,6 @@ _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}\Z").match
 _LINE_END = re.compile(rb"[\x00\r\n]").search
 _FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")
 
-
 _OVERRUN = "a chunk does not end where its size says"
 
 

@@ -9,11 +9,10 @@ import socket
 from collections.abc import Callable
 from enum import Enum
 from typing import Protocol as Shape
-from typing import cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocol, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import IProtocol, IPushProducer, ITCPTransport, ITransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.tcp import Connection
 from twisted.python.failure import Failure
@@ -25,15 +24,17 @@ from zope.interface import implementer
 from ..errors import ReplicaCut, ReplicaReset, RouterError
 from .framing import HEAD_LIMIT, BadResponse, Follower, Head, LengthBody, NoBody, follower, parse_head
 
+_CUT = "the replica closed the connection within its answer"
 
-def writer(transport: object) -> Callable[[bytes], None]:
+
+def writer(transport: ITransport) -> Callable[[bytes], None]:
     """Return the cheapest correct way to write to a transport.
 
     On a plain TCP connection with nothing queued, that is ``send(2)`` at once: it saves two ``epoll_ctl``
     calls and a turn of the reactor for each write. What the kernel does not take is queued as usual, so that
     pausing and resuming producers keeps working. Everything else gets its own ``write``.
     """
-    write = cast("Callable[[bytes], None]", transport.write)  # type: ignore[attr-defined]
+    write = transport.write
     if not isinstance(transport, Connection) or transport.TLS:
         return write
 
@@ -60,9 +61,6 @@ def writer(transport: object) -> Callable[[bytes], None]:
 def has_unsent(transport: object) -> bool:
     """Tell whether a transport still holds bytes that the kernel has not taken."""
     return bool(getattr(transport, "dataBuffer", b"") or getattr(transport, "_tempDataLen", 0))
-
-
-_CUT = "the replica closed the connection within its answer"
 
 
 class Sink(Shape):
@@ -109,6 +107,7 @@ class Wire(Protocol):
         self._paused = False
         self._untaken = False
         self._uses = 0
+        self._skipped = 0  # bytes of interim responses and blank lines before the answer
         self.stale = False
 
     def connectionMade(self) -> None:
@@ -146,6 +145,7 @@ class Wire(Protocol):
         self._method = method
         self._keep = True
         self._uses += 1
+        self._skipped = 0
         self._waiting = Deferred(self._cancelled)
         if len(body) <= 16384:
             self._write(request + body if body else request)
@@ -236,7 +236,11 @@ class Wire(Protocol):
     def _read_head(self) -> None:
         """Parse the head once it is complete; skip interim responses."""
         while True:
-            self._buffer = self._buffer.lstrip(b"\r\n") if self._buffer[:1] in b"\r\n" else self._buffer
+            if self._buffer[:1] in b"\r\n":
+                self._skip(len(self._buffer) - len(self._buffer.lstrip(b"\r\n")))
+            if self._skipped > HEAD_LIMIT:
+                self._reject(f"no answer has come within {HEAD_LIMIT} bytes")
+                return
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0 and len(self._buffer) <= HEAD_LIMIT:
                 if self._buffer[:5] != b"HTTP/"[: len(self._buffer)]:
@@ -250,7 +254,7 @@ class Wire(Protocol):
             except BadResponse as error:
                 self._reject(str(error))
                 return
-            self._buffer = self._buffer[end + 4 :]
+            self._skip(end + 4)
             if head.status >= 200:
                 break
             if head.status == 101:
@@ -264,6 +268,10 @@ class Wire(Protocol):
             if self._sink is None and self._state is _State.BODY:
                 self._untaken = True
                 self.transport.pauseProducing()
+
+    def _skip(self, size: int) -> None:
+        self._buffer = self._buffer[size:]
+        self._skipped += size
 
     def _reject(self, why: str) -> None:
         waiting, self._waiting = self._waiting, None

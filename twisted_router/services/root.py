@@ -16,7 +16,6 @@ from .traffic import Traffic
 #: Seconds the upstream pool may take to close: one stuck connection must not keep the process alive.
 POOL_TIMEOUT = 2.0
 
-
 #: Seconds for which connections wait unaccepted while recorded replicas are looked at. Those that run answer
 #: within milliseconds, and a request that came before would find no replica, or move its session to another.
 HOLD = 0.5
