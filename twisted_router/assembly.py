@@ -104,7 +104,11 @@ class _Parts:
         self.trace = None if path is None else TraceFile(path, reactor, time.monotonic)
         self.traffic = Traffic()
         self.patience = probe_timeout(settings.health_interval, settings.connect_timeout)
-        self.knock = knocker(reactor, settings.connect_timeout)
+        self.knock = knocker(
+            lambda address, port: self.endpoint_to(ReplicaConfig("", address, port)),
+            reactor,
+            settings.connect_timeout,
+        )
         state_file = settings.state_file
         self.store = NoStateFile() if state_file is None else StateFile(state_file)
         state_dir = state_directory(state_file, os.environ)

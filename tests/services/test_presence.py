@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
@@ -11,13 +12,24 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from twisted_router.services.presence import Presence, knocker
+from twisted_router.config.model import ReplicaConfig
+from twisted_router.proxy.connect import endpoint_for
+from twisted_router.services.presence import Knock, Presence, knocker
+
+
+def knock(reactor: Any, timeout: float) -> Knock:
+    """A knock by the endpoints that the router's connections to replicas use."""
+    return knocker(
+        lambda address, port: endpoint_for(reactor, ReplicaConfig("", address, port), timeout),
+        reactor,
+        timeout,
+    )
 
 
 class Knocking(SynchronousTestCase):
     def setUp(self) -> None:
         self.reactor = MemoryReactorClock()
-        self.answer = knocker(self.reactor, 2.0)("127.0.0.1", 8001)
+        self.answer = knock(self.reactor, 2.0)("127.0.0.1", 8001)
 
     def fail_with(self, error: Exception) -> Presence:
         factory = self.reactor.tcpClients[-1][2]
@@ -30,7 +42,7 @@ class Knocking(SynchronousTestCase):
 
     def test_ipv6(self) -> None:
         """A literal of either kind is refused at once, without the pause between a name's addresses."""
-        self.answer = knocker(self.reactor, 2.0)("::1", 8001)
+        self.answer = knock(self.reactor, 2.0)("::1", 8001)
         self.assertIs(self.fail_with(ConnectionRefusedError()), Presence.SILENT)
 
     def test_no_route(self) -> None:
@@ -49,7 +61,7 @@ class Sockets(TestCase):
         """A name is knocked at like an address."""
         port: IListeningPort = reactor.listenTCP(0, Factory.forProtocol(Protocol), interface="127.0.0.1")  # type: ignore[attr-defined]
         self.addCleanup(port.stopListening)
-        answer = knocker(reactor, 5.0)("localhost", port.getHost().port)  # type: ignore[attr-defined]
+        answer = knock(reactor, 5.0)("localhost", port.getHost().port)  # type: ignore[attr-defined]
         return answer.addCallback(self.assertIs, Presence.PRESENT)  # type: ignore[return-value]
 
     def test_accepted(self) -> None:
@@ -62,7 +74,7 @@ class Sockets(TestCase):
 
         port: IListeningPort = reactor.listenTCP(0, Factory.forProtocol(Mute), interface="127.0.0.1")  # type: ignore[attr-defined]
         self.addCleanup(port.stopListening)
-        answer = knocker(reactor, 5.0)("127.0.0.1", port.getHost().port)  # type: ignore[arg-type,attr-defined]
+        answer = knock(reactor, 5.0)("127.0.0.1", port.getHost().port)  # type: ignore[arg-type,attr-defined]
         answer.addCallback(self.assertIs, Presence.PRESENT)
         return answer.addCallback(lambda _: lost)  # type: ignore[return-value]
 
@@ -70,5 +82,5 @@ class Sockets(TestCase):
         """A port nobody listens on is silent."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
-            answer = knocker(reactor, 5.0)("127.0.0.1", taken.getsockname()[1])  # type: ignore[arg-type]
+            answer = knock(reactor, 5.0)("127.0.0.1", taken.getsockname()[1])  # type: ignore[arg-type]
             return answer.addCallback(self.assertIs, Presence.SILENT)  # type: ignore[return-value]

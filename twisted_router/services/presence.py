@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
-from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import ConnectionRefusedError
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -45,19 +42,12 @@ class _HangUp(Protocol):
         self.transport.abortConnection()  # type: ignore[attr-defined]  # every stream transport has it
 
 
-def _endpoint(reactor: Any, address: str, port: int, timeout: float) -> IStreamClientEndpoint:
-    """A refusal by a literal address is told at once; a name is tried address by address, 0.3 s apart."""
-    if isIPv6Address(address):
-        return TCP6ClientEndpoint(reactor, address, port, timeout)
-    if isIPAddress(address):
-        return TCP4ClientEndpoint(reactor, address, port, timeout)
-    return HostnameEndpoint(reactor, address, port, timeout)
-
-
-def knocker(reactor: Any, timeout: float) -> Knock:
+def knocker(
+    endpoint_to: Callable[[str, int], IStreamClientEndpoint], clock: IReactorTime, timeout: float
+) -> Knock:
     """Make a knock that takes at most ``timeout`` seconds.
 
-    :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorPluggableNameResolver``.
+    :param endpoint_to: gives the endpoint for an address and port.
     """
 
     def judge(failure: Failure) -> Presence:
@@ -67,8 +57,7 @@ def knocker(reactor: Any, timeout: float) -> Knock:
         return Presence.UNKNOWN
 
     def knock(address: str, port: int) -> Deferred[Presence]:
-        endpoint = _endpoint(reactor, address, port, timeout)
-        attempt = endpoint.connect(_Quiet.forProtocol(_HangUp)).addTimeout(timeout, reactor)
+        attempt = endpoint_to(address, port).connect(_Quiet.forProtocol(_HangUp)).addTimeout(timeout, clock)
         return attempt.addCallbacks(lambda _: Presence.PRESENT, judge)
 
     return knock
