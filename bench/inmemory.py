@@ -80,7 +80,6 @@ class DataPath:
             Deadlines(clock, 3600.0),
             clock.seconds,
             lambda: secrets.token_hex(16),
-            3600.0,
         )
         relay = cast(IResource, RelayResource(front))
         site = RouterSite(relay, relay, Limits(1 << 26, 1 << 30), clock)

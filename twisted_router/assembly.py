@@ -201,7 +201,6 @@ class _Parts:
         return self.fleet.snapshot(time.monotonic())
 
     def front(self) -> Front:
-        timeout = self.settings.request_timeout
         return Front(
             self.fleet,
             self.clients,
@@ -209,10 +208,9 @@ class _Parts:
             self.keeper.apply,
             self.metrics,
             SessionFinder(self.settings.session_sources),
-            Deadlines(self.reactor, timeout),
+            Deadlines(self.reactor, self.settings.request_timeout),
             time.monotonic,
             lambda: token_hex(16),
-            timeout,
             self.settings.receipts,
             self.holding,
             None if self.trace is None else self.trace.record,

@@ -106,7 +106,6 @@ class ExchangeTests(SynchronousTestCase):
             Deadlines(self.clock, 60.0),
             self.clock.seconds,
             lambda: "minted",
-            60.0,
         )
 
     def leave(self) -> None:

@@ -216,7 +216,6 @@ class Router:
             Deadlines(clock, request_timeout),
             clock.seconds,
             lambda: f"{next(minted):032x}",
-            request_timeout,
             receipts,
             self.holding,
         )

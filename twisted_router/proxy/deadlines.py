@@ -12,11 +12,13 @@ class Deadlines:
 
     All deadlines of one queue have the same length, so they fall due in the order they were armed: arming and
     cancelling cost a dictionary entry, where a delayed call each would cost a heap.
+
+    :ivar seconds: the length of each.
     """
 
     def __init__(self, clock: IReactorTime, seconds: float) -> None:
         self._clock = clock
-        self._seconds = seconds
+        self.seconds = seconds
         self._due: dict[Callable[[], None], float] = {}
         self._timer: IDelayedCall | None = None
 
@@ -26,9 +28,9 @@ class Deadlines:
     def arm(self, expired: Callable[[], None]) -> None:
         """Call ``expired`` after the queue's time, counted from now even if it was armed before."""
         self._due.pop(expired, None)
-        self._due[expired] = self._clock.seconds() + self._seconds
+        self._due[expired] = self._clock.seconds() + self.seconds
         if self._timer is None:
-            self._timer = self._clock.callLater(self._seconds, self._wake)
+            self._timer = self._clock.callLater(self.seconds, self._wake)
 
     def cancel(self, expired: Callable[[], None]) -> None:
         """Forget a deadline; one that is not armed is none."""

@@ -64,7 +64,6 @@ class Front:
     deadlines: Deadlines
     seconds: Callable[[], float]
     mint: Callable[[], str]
-    request_timeout: float
     receipts: bool = False
     holding: Holding | None = None
     record: Callable[[Turn], None] | None = None
@@ -282,7 +281,7 @@ class Exchange:
 
     def _timed_out(self) -> None:
         """``--request-timeout`` has passed."""
-        late = f"replica {self._name} did not answer within {self._front.request_timeout:g} seconds"
+        late = f"replica {self._name} did not answer within {self._front.deadlines.seconds:g} seconds"
         self._give_up(ReplicaTimedOut(late), Ending.TIMED_OUT)
 
     def cut_off(self) -> None:
