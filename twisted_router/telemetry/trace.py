@@ -52,7 +52,8 @@ class TraceFile(Service):
         except OSError as error:
             self._give_up(error)
             return
-        self._loop.start(FLUSH, now=False).addErrback(lambda failure: None)
+        looping = self._loop.start(FLUSH, now=False)
+        looping.addErrback(lambda failure: self._log.failure("writing the trace stopped", failure))
 
     def stopService(self) -> None:
         """Write what is left."""
