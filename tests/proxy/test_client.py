@@ -145,6 +145,24 @@ class Answers(ClientTestCase):
         self.sent(b"GET", b"/health")
         self.assertEqual(self.endpoint.attempts, 1)
 
+    def test_content_nothing(self) -> None:
+        """Asking such an answer for its content frees its connection too."""
+        asked = self.client.request(b"GET", b"/metrics")
+        self.endpoint.line.deliver(NOTHING)
+        self.assertEqual(self.successResultOf(self.successResultOf(asked).content()), b"")
+        self.clock.advance(0)
+        self.sent(b"GET", b"/")
+        self.assertEqual(self.endpoint.attempts, 1)
+
+    def test_content_given_up(self) -> None:
+        """Giving up on the content drops the connection, so that it cannot go on for ever."""
+        asked = self.client.request(b"GET", b"/metrics")
+        self.endpoint.line.deliver(b"HTTP/1.1 200 OK\r\n\r\nab")
+        content = self.successResultOf(asked).content()
+        content.cancel()
+        self.failureResultOf(content, CancelledError)
+        self.assertTrue(self.endpoint.line.aborted)
+
 
 class Once(ClientTestCase):
     def test_never_twice(self) -> None:

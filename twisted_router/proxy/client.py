@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from treq.client import HTTPClient
@@ -21,26 +22,42 @@ from .wire import Wire, WireResponse
 
 
 class RelayResponse(_Response):
-    """What treq gives for a response; ``original`` is the ``WireResponse`` whose body can be relayed."""
+    """What treq gives for a response; ``original`` is the ``WireResponse`` whose body can be relayed.
+
+    treq's own ways to read a body never touch one of length 0, whose connection would wait for a reader for
+    ever, and read on when they are cancelled.
+    """
 
     original: WireResponse
 
-    def discard(self) -> Deferred[None]:
-        """Read the body to its end and forget it, so that the connection can be used again.
+    def collect(self, collector: Callable[[bytes], object]) -> Deferred[None]:
+        """Read the body to its end, piece by piece, so that the connection can be used again.
 
         Fails with ``ReplicaCut`` or ``ReplicaReset`` when it has no end. Cancelling it drops the connection.
-        treq's own ways never touch a body of length 0, and the connection would wait for a reader for ever.
         """
-        unread = _Unread()
-        self.original.deliverBody(unread)
-        return unread.over
+        reader = _Reader(collector)
+        self.original.deliverBody(reader)
+        return reader.over
+
+    def content(self) -> Deferred[bytes]:
+        """Read the whole body; see ``collect``."""
+        pieces: list[bytes] = []
+        return self.collect(pieces.append).addCallback(lambda _: b"".join(pieces))
+
+    def discard(self) -> Deferred[None]:
+        """Read the body and forget it; see ``collect``."""
+        return self.collect(lambda data: None)
 
 
-class _Unread(Protocol):
-    """Takes a body nobody wants."""
+class _Reader(Protocol):
+    """Hands a body on, piece by piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, take: Callable[[bytes], object]) -> None:
         self.over: Deferred[None] = Deferred(self._give_up)
+        self._take = take
+
+    def dataReceived(self, data: bytes) -> None:
+        self._take(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if reason.check(ResponseDone):
