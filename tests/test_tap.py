@@ -272,6 +272,8 @@ class Refusals(TapTestCase):
             ("initial-replicas", "-1", "--initial-replicas must be at least 0, got -1"),
             ("max-replicas", "0", "--max-replicas must be at least 1, got 0"),
             ("max-connections", "0", "--max-connections must be at least 1, got 0"),
+            ("max-outstanding", "0", "--max-outstanding must be at least 1, got 0"),
+            ("queue-size", "-1", "--queue-size must be at least 0, got -1"),
             ("max-body", "-1", "--max-body must be at least 0, got -1"),
             ("port", "-1", "--port must be between 0 and 65535, got -1"),
             ("port", "65536", "--port must be between 0 and 65535, got 65536"),
@@ -352,6 +354,7 @@ class Token(TapTestCase):
             ("/no/such/token", "No such file"),
             (self.write(" \n"), "is empty"),
             (str(binary.path), "utf-8"),
+            ("/dev/zero", "is no token"),
         ):
             error = self.refusal("--admin-token-file", path)
             self.assertIsInstance(error, BadValue)

@@ -17,6 +17,8 @@ from .config.model import SESSION_SOURCES, FleetConfig, Settings
 from .errors import ConfigError
 from .output import LossyLines, claim_standard_descriptors
 
+#: Characters a token file may have; whoever names a device or a disk image by mistake is told so.
+_TOKEN_LIMIT = 64 * 1024
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -185,7 +187,9 @@ class Options(usage.Options):
         except ConfigError as error:
             raise BadValue(str(error)) from None
         except ValueError as error:
-            raise BadValue(f"--policy: {error}") from None
+            is_files = self["policy"] is None and self.fleet.policy is not None
+            where = f"{self['replicas']}: $.policy" if is_files else "--policy"
+            raise BadValue(f"{where}: {error}") from None
 
     def _settings(self) -> Settings:
         """Gather the values, which are in range."""
@@ -217,9 +221,12 @@ def _token(options: Options, environ: Mapping[str, str]) -> str | None:
         return options["admin-token"] or environ.get("PYPTO_ROUTER_ADMIN_TOKEN") or None
     try:
         with open(path, encoding="utf-8") as file:
-            token = file.read().strip()
+            token = file.read(_TOKEN_LIMIT + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise BadValue(f"--admin-token-file {path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(token) > _TOKEN_LIMIT:
+        raise BadValue(f"--admin-token-file {path} is no token: it has over {_TOKEN_LIMIT} characters")
+    token = token.strip()
     if not token:
         raise BadValue(f"--admin-token-file {path} is empty")
     return token
@@ -247,6 +254,8 @@ def range_problems(options: Options) -> list[str]:
         ("initial-replicas", 0),
         ("max-replicas", 1),
         ("max-connections", 1),
+        ("max-outstanding", 1),
+        ("queue-size", 0),
         ("max-body", 0),
     ):
         if options[flag] is not None and options[flag] < least:

@@ -102,7 +102,14 @@ class Persistence(RouterTestCase):
 
 
 class OwnPages(RouterTestCase):
-    """Paths that are no text."""
+    """Paths that are no text, and Hosts that are no name."""
+
+    def test_any_host(self) -> None:
+        """Whatever name the client uses for the router, the pages are the same."""
+        for host in (b"a" * 64, b"..", b"a..b", b"xn--a", b"[::1", b"a:b:c", b""):
+            self.make()
+            told = self.router.call(b"GET /liveness HTTP/1.1\r\nHost: " + host + b"\r\n\r\n").answer()
+            self.assertEqual(told.status, 200, host)
 
     def test_not_utf8(self) -> None:
         """They are not found, and the log hears nothing of them."""

@@ -108,6 +108,23 @@ class Heads(WireTestCase):
                 self.line.deliver(data[at : at + size])
             self.assertEqual(self.successResultOf(asked).code, 200)
 
+    def test_endless_interim(self) -> None:
+        """A replica that sends interim answers, or blank lines, and nothing else is given up."""
+        for nothing in (b"HTTP/1.1 103 Early Hints\r\n\r\n", b"\r\n"):
+            self.setUp()
+            asked = self.ask()
+            for _ in range(HEAD_LIMIT // 16384 + 1):
+                self.line.deliver(nothing * (16384 // len(nothing) + 1))
+            self.assert_reset(asked, "no answer has come")
+
+    def test_interim_each_time(self) -> None:
+        """Each answer on a connection may have interim ones before it; they do not add up."""
+        for _ in range(3):
+            asked = self.ask()
+            self.line.deliver(b"HTTP/1.1 103 Early Hints\r\n\r\n" * (HEAD_LIMIT // 56) + SHORT + b"ok")
+            response = self.successResultOf(asked)
+            response.relay(Taker(), response.framing(http11=True)[0])
+
     def test_switched(self) -> None:
         """101, which nobody asked for, is no answer."""
         asked = self.ask()

@@ -196,6 +196,18 @@ class Exposition(AppTestCase):
         ready = families["pypto_router_replica_routable"]
         self.assertEqual({s.labels["replica"]: s.value for s in ready.samples}, {"a": 1, "b": 1})
 
+    def test_no_sense(self) -> None:
+        """An Accept header that is no text, or has a version that is none, gets the plain format."""
+        for kind in ("application/openmetrics-text", "text/plain"):
+            for version in ("x.y", "", "1.\u0661", "1" * 5000):
+                self.render()
+                told = self.ask("/metrics", "GET", f"Accept: {kind}; version={version}")
+                self.assertEqual(told.status, 200, version)
+                _, text = self.metrics.render(self.router.accepted[-1])
+                self.assertIn(b"pypto_router_replica_routable", text)
+        told = self.router.call(b"GET /metrics HTTP/1.1\r\nHost: r\r\nAccept: \xff\r\n\r\n").answer()
+        self.assertEqual(told.status, 200)
+
     def test_openmetrics(self) -> None:
         """OpenMetrics is given when asked for, and parses as such."""
         told = self.render("Accept: application/openmetrics-text; version=1.0.0")

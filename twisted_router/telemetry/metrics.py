@@ -192,8 +192,11 @@ class Metrics:
             self._unrouted.labels(effect.name).inc()
 
     def render(self, accept: str) -> tuple[str, bytes]:
-        """Return content type and exposition for an ``Accept`` header."""
-        encode, kind = choose_encoder(accept)
+        """Return content type and exposition for an ``Accept`` header; the plain one for a senseless one."""
+        try:
+            encode, kind = choose_encoder(accept)
+        except (ValueError, TypeError):  # a version that is none
+            encode, kind = choose_encoder("")
         return kind, encode(self.registry)
 
     def _chosen(self, reason: Reason) -> None:

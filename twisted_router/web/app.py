@@ -84,7 +84,7 @@ class RouterApp:
     @app.route("/metrics", methods=["GET", "HEAD"])
     def metrics(self, request: Request) -> bytes:
         """Prometheus exposition, OpenMetrics when asked for."""
-        kind, content = self._metrics(request.getHeader("accept") or "")
+        kind, content = self._metrics((request.getHeader(b"accept") or b"").decode("ascii", "replace"))
         request.setHeader(b"Content-Type", kind.encode("ascii"))
         return content
 

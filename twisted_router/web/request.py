@@ -70,6 +70,10 @@ class RouterRequest(Request):
             return
         super().requestReceived(command, path, version)
 
+    def getRequestHostname(self) -> bytes:
+        """Name the server as our own pages know it: for them Host means nothing, and Klein fails on some."""
+        return b"router"
+
     def parseCookies(self) -> None:
         """Cookies are the replica's business."""
 
