@@ -99,6 +99,18 @@ class CheckTests(SynchronousTestCase):
             ),
         )
 
+    def test_policy(self) -> None:
+        """A policy in the file is shown, or refused as the router would refuse it."""
+        text = '{"replicas": [{"host": "h", "port": 1}], "policy": "%s"}'
+        code, out, _ = self.check(self.file(text % "session:slack=3"))
+        self.assertEqual((code, out.count("  policy: session:slack=3\n")), (0, 1))
+        for policy, why in (("sesion", "no policy 'sesion'; there are "), ("session:slak=3", "no parameter")):
+            path = self.file(text % policy)
+            code, out, err = self.check(path)
+            self.assertEqual((code, out), (1, ""))
+            self.assertTrue(err.startswith(f"{path}: $.policy: "), err)
+            self.assertIn(why, err)
+
     def test_several(self) -> None:
         """One bad file among good ones decides the exit code; the others are still shown."""
         good = self.file('{"replicas": [{"host": "h", "port": 1}]}')
@@ -145,5 +157,5 @@ class OptionsTests(SynchronousTestCase):
     def test_help(self) -> None:
         """The help says how it is called and what comes out."""
         text = str(CheckOptions())
-        self.assertIn("check-config FILE [FILE...]", text)
+        self.assertTrue(text.startswith("FILE [FILE...]"), text)
         self.assertIn("Exit code 1", text)

@@ -71,7 +71,10 @@ class ServeTests(TestCase):
         port = str(taken.getHost().port)
         watched = self.serve("--replicas", self.file, "--host", "127.0.0.1", "--port", port)
         self.assertEqual(await watched.ended, 69)
-        self.assertIn(f"error: cannot listen on 127.0.0.1:{port}: ".encode(), watched.err)
+        self.assertIn(
+            f"error: cannot listen on 127.0.0.1:{port}: Address already in use;".encode(), watched.err
+        )
+        self.assertIn(b"another --port", watched.err)
 
     async def test_orderly_stop(self) -> None:
         """SIGTERM and SIGINT end it with 0, without a pidfile having been written."""
@@ -148,7 +151,22 @@ class MainTests(TestCase):
         self.assertEqual((await watched.ended, watched.err.count(b"--port?\n")), (2, 1))
 
     async def test_command_help(self) -> None:
-        """A command's help names the whole command."""
-        watched = self.main("demo", "--help")
-        self.assertEqual(await watched.ended, 0)
-        self.assertTrue(watched.out.startswith(b"Usage: pypto-router demo [options]"), watched.out)
+        """A command's help names the whole command, once."""
+        for command, rest in (
+            ("demo", "[options]"),
+            ("sim", "[options]"),
+            ("check-config", "FILE [FILE...]"),
+            ("lab", "[options]"),
+            ("serve", "--replicas FILE [options]"),
+        ):
+            watched = self.main(command, "--help")
+            self.assertEqual(await watched.ended, 0)
+            self.assertEqual(watched.out.decode().splitlines()[0], f"Usage: pypto-router {command} {rest}")
+
+    async def test_command_version(self) -> None:
+        """A command's version is ours, not Twisted's."""
+        for command in ("demo", "sim", "check-config", "lab", "serve"):
+            watched = self.main(command, "--version")
+            self.assertEqual(
+                (await watched.ended, watched.out.decode()), (0, f"pypto-router {__version__}\n")
+            )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import TextIO, cast
 
 from twisted.python import usage
+from twisted.python.reflect import namedModule
 
 from ..config.advice import warnings
 from ..config.model import FleetConfig, HostConfig
-from ..config.reading import read_fleet
-from ..errors import ConfigError
+from .command import CommandOptions
 
 
-class CheckOptions(usage.Options):
+class CheckOptions(CommandOptions):
     """The command line of ``check-config``."""
 
-    synopsis = "check-config FILE [FILE...]"
+    synopsis = "FILE [FILE...]"
     longdesc = """Read configuration files exactly as the router would and show what they mean: every replica
 it would route to, every slot it could launch on, with devices, port and command. Nothing is started and no
 machine is contacted.
@@ -45,10 +45,10 @@ def check(files: Sequence[str], out: TextIO, err: TextIO) -> int:
     code = 0
     for file in files:
         try:
-            fleet = read_fleet(file)
-        except ConfigError as error:
+            fleet = _read(file)
+        except usage.UsageError as error:
             code = 1
-            for problem in error.problems:
+            for problem in str(error).splitlines():
                 _write(err, problem)
             continue
         _write(out, f"{file}: good")
@@ -57,6 +57,13 @@ def check(files: Sequence[str], out: TextIO, err: TextIO) -> int:
         for warning in warnings(fleet):
             _write(err, f"{file}: warning: {warning}")
     return code
+
+
+def _read(file: str) -> FleetConfig:
+    """Read a file by the router's own command line, which alone knows the policies. Raises ``UsageError``."""
+    options = namedModule("twisted_router.tap").Options()
+    options.parseOptions(["--replicas", file])
+    return cast(FleetConfig, options.fleet)
 
 
 def _write(stream: TextIO, line: str) -> None:
@@ -78,6 +85,8 @@ def summary(fleet: FleetConfig) -> Iterator[str]:
     # The manual fills the router's own machine first, then goes by the file's order (Capacity).
     for host in sorted(fleet.hosts, key=lambda host: host.ssh is not None):
         yield from _host(host)
+    if fleet.policy is not None:
+        yield f"policy: {fleet.policy}"
     slots = sum(host.capacity for host in fleet.hosts)
     yield f"capacity: {_count(len(fleet.replicas), 'replica')} listed, {_count(slots, 'slot')} to launch on"
 

@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
 from twisted.internet.protocol import ProcessProtocol, connectionDone
 from twisted.logger import Logger
-from twisted.python import usage
 from twisted.python.failure import Failure
 
+from twisted_router.cli.command import CommandOptions
 from twisted_router.cli.render import arrival, news, welcome
 from twisted_router.cli.tether import hold, is_held
 from twisted_router.output import LossyLines
@@ -53,7 +53,7 @@ def _replicas(text: str) -> int:
     return int(text)
 
 
-class DemoOptions(usage.Options):
+class DemoOptions(CommandOptions):
     """The command line of ``demo``."""
 
     synopsis = "[options]"

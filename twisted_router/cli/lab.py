@@ -6,8 +6,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from twisted.python import usage
 from twisted.python.reflect import namedModule
+
+from twisted_router.cli.command import CommandOptions
+
+#: What is meant where nothing is given: everything, and three seeds.
+_ALL: dict[str, tuple[object, ...]] = {"policies": (), "rows": (), "seeds": (1, 2, 3)}
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -30,10 +34,10 @@ def _count(flag: str) -> Callable[[str], int]:
     return count
 
 
-class LabOptions(usage.Options):
+class LabOptions(CommandOptions):
     """The command line of ``lab``."""
 
-    synopsis = "lab [options]"
+    synopsis = "[options]"
     longdesc = """Drive the router's own policies through simulated replicas in simulated time, and print how
 much better or worse each is than least_conn. Nothing is started and no machine is contacted. A run with the
 same seeds prints the same table.
@@ -43,13 +47,25 @@ the prompt, and output_tokens. The table comes on the standard output, progress 
 
     optFlags = [["list", "l", "List policies and rows, and exit."]]
     optParameters: list[list[Any]] = [
-        ["policies", "p", (), "Policies to compare, with commas between them; all when not given.", _names],
-        ["rows", "r", (), "Rows of the table, with commas between them; all when not given.", _names],
-        ["seeds", "s", (1, 2, 3), "Seeds to run each row with, with commas between them.", _seeds],
+        ["policies", "p", None, "Policies to compare, with commas between them; all when not given.", _names],
+        ["rows", "r", None, "Rows of the table, with commas between them; all when not given.", _names],
+        [
+            "seeds",
+            "s",
+            None,
+            "Seeds to run each row with, with commas between them (default: 1,2,3).",
+            _seeds,
+        ],
         ["replay", None, None, "Run this trace (JSON lines) instead of the rows."],
         ["replicas", None, 4, "Replicas the trace meets.", _count("--replicas")],
         ["capacity", None, 900_000, "Tokens the cache of each of them holds.", _count("--capacity")],
     ]
+
+    def postOptions(self) -> None:
+        """Fill in what was not given."""
+        for name, meant in _ALL.items():
+            if self[name] is None:
+                self[name] = meant
 
     def run(self) -> int:
         """Run what was asked for; give the exit code. The laboratory is a program of its own."""

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from errno import EADDRINUSE
 from typing import Any, cast
 
 from twisted.application.service import IService
@@ -21,7 +22,7 @@ from twisted.logger import (
 from twisted.python import usage
 from twisted.python.reflect import namedModule
 
-from twisted_router import __version__
+from twisted_router.cli.command import CommandOptions
 from twisted_router.cli.complaint import complaint
 from twisted_router.cli.demo import Demo, DemoOptions
 from twisted_router.errors import StateFileBusy, StateFileError
@@ -61,7 +62,7 @@ def _lab_options() -> usage.Options:
     return LabOptions()
 
 
-class MainOptions(usage.Options):
+class MainOptions(CommandOptions):
     """``pypto-router``'s command line."""
 
     longdesc = "COMMAND --help describes a command."
@@ -77,11 +78,6 @@ class MainOptions(usage.Options):
     def synopsis(self) -> str:
         """The first line of the help of the program, and the beginning of that of a command."""
         return f"Usage: {MAIN}" if self.subCommand else f"Usage: {MAIN} COMMAND [options]"
-
-    def opt_version(self) -> None:
-        """Print the version and exit."""
-        print(f"{MAIN} {__version__}")
-        raise SystemExit(0)
 
     def postOptions(self) -> None:
         """A command is needed. Raises ``usage.UsageError``."""
@@ -141,7 +137,9 @@ def _run_router(program: str, options: usage.Options) -> int:
     try:
         service.privilegedStartService()
     except CannotListenError as problem:
-        _say_error(program, f"cannot listen on {options['host']}:{options['port']}: {problem.socketError}")
+        where, why = f"{options['host']}:{options['port']}", problem.socketError
+        hint = "; stop what listens there, or give another --port" if why.errno == EADDRINUSE else ""
+        _say_error(program, f"cannot listen on {where}: {why.strerror}{hint}")
         return EX_UNAVAILABLE
     except StateFileError as problem:
         _say_error(program, str(problem))

@@ -104,5 +104,6 @@ def _replayed(wish: Wish) -> list[Row]:
         with open(wish.replay, encoding="utf-8") as file:
             records = read_trace(file, wish.replay)
     except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError((f"{wish.replay}: cannot be read: {problem}",)) from problem
+        reason = getattr(problem, "strerror", None) or problem
+        raise ConfigError((f"{wish.replay}: cannot be read: {reason}",)) from problem
     return [replay_row("replay", records, wish.replicas, evolve(EngineModel(), capacity=wish.capacity))]

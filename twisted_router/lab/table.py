@@ -71,7 +71,7 @@ def render(
 
     lines = [
         f"change against {BASELINE} in percent, mean of seeds {', '.join(map(str, seeds))}; "
-        "more is better where marked +, less elsewhere",
+        f"more is better where marked +, less elsewhere; last, {BASELINE}'s own figures",
         line("policy", [row.name + ("+" if row.more else "") for row in rows]),
     ]
     for variant in variants:

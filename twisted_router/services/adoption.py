@@ -62,7 +62,7 @@ class Adoption:
         pinned = self._fleet.restore_pins(self._store.load_pins(), self._now())
         if record.slots or pinned:
             self._log.info(
-                "took back {slots} slots and {pins} session pins", slots=len(record.slots), pins=pinned
+                "taken back: slots {slots}, session pins {pins}", slots=len(record.slots), pins=pinned
             )
 
     def adopt(self) -> Deferred[None]:

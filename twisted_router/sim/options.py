@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from twisted.python import usage
 
+from twisted_router import __version__
+
 LOADING = ("refuse", "503")
 
 
@@ -110,6 +112,11 @@ class SimOptions(usage.Options):
         _flag("noise", 0, "Fault: print this many bytes at start.", whole(0)),
         _flag("exit-at-start", None, "Fault: exit at once with this code.", whole(0)),
     ]
+
+    def opt_version(self) -> None:
+        """Print the version and exit."""
+        print(f"pypto-router {__version__}")
+        raise SystemExit(0)
 
     def postOptions(self) -> None:
         """Settle ``max-model-len`` and refuse contradictions. Raises ``usage.UsageError``."""

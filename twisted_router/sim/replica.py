@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from errno import EADDRINUSE
 from typing import cast
 
 from attrs import define
@@ -126,7 +127,9 @@ class _Process:
                 self.options["host"],
             )
         except CannotListenError as problem:
-            print(f"pypto-router sim: error: {problem}", file=sys.stderr)
+            where, why = f"{self.options['host']}:{self.options['port']}", problem.socketError
+            hint = "; give another --port" if why.errno == EADDRINUSE else ""
+            print(f"pypto-router sim: error: cannot listen on {where}: {why.strerror}{hint}", file=sys.stderr)
             self.code = EX_UNAVAILABLE
             self.reactor.stop()
 
