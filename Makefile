@@ -21,7 +21,7 @@ $(READY): setup.cfg pyproject.toml
 	       || { echo "$(PYTHON) cannot make a virtualenv; on Debian: apt-get install python3-venv"; exit 1; }; }
 	@echo "==> installing pypto-router and its tools into $(VENV) (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-	  -e '.[cli,dev]' --config-settings editable_mode=compat >$(VENV)/install.log 2>&1 \
+	  -e '.[dev]' --config-settings editable_mode=compat >$(VENV)/install.log 2>&1 \
 	  || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 

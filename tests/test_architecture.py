@@ -224,7 +224,7 @@ class LayoutTests(SynchronousTestCase):
         """Whatever is imported from elsewhere is a declared dependency or comes with one or with Python."""
         metadata = configparser.ConfigParser()
         metadata.read(ROOT / "setup.cfg", encoding="utf-8")
-        listed = metadata["options"]["install_requires"] + metadata["options.extras_require"]["cli"]
+        listed = metadata["options"]["install_requires"]
         names = [name.lower() for name in re.findall(r"(?m)^([\w-]+)", listed)]
         packages = {package for name in names for package in PACKAGES_OF.get(name, name).split()}
         imported = {name.partition(".")[0] for source in sources() for name in source.imports()}
