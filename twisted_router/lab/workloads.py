@@ -68,7 +68,7 @@ class Habits:
     gap: float
 
 
-def agent(scene: Scene, draws: Draws, session: str | None, text: Text, turns: int, habits: Habits) -> Actor:
+def agent(draws: Draws, session: str | None, text: Text, turns: int, habits: Habits) -> Actor:
     """One trajectory: ask, run a tool, ask again with everything so far."""
     for turn in range(turns):
         final = turn == turns - 1
@@ -118,7 +118,7 @@ def long_agents(
             draws = scene.draws(number)
             text = system.fork().grow(draws.around(1200))
             session = scene.session(draws, number)
-            actor = agent(scene, draws, session, text, draws.around(turns, 0.35, 4), habits)
+            actor = agent(draws, session, text, draws.around(turns, 0.35, 4), habits)
             yield _timed(scene, actor, scene.spans)
 
     _clients(scene, clients, ramp, trajectories())
@@ -139,7 +139,7 @@ def short_rollouts(scene: Scene, total: int = 400, clients: int = 60) -> None:
             draws = scene.draws(number)
             text = system.fork().grow(draws.around(900))
             session = scene.session(draws, number)
-            actor = agent(scene, draws, session, text, draws.around(4, 0.4, 2), habits)
+            actor = agent(draws, session, text, draws.around(4, 0.4, 2), habits)
             yield _timed(scene, actor, scene.spans)
 
     _clients(scene, clients, 10.0, trajectories())
@@ -217,7 +217,7 @@ def leads(scene: Scene, fork: bool = False) -> None:
     def child(name: str, text: Text) -> Actor:
         draws = scene.draws(name)
         text.grow(draws.around(700))
-        return agent(scene, draws, scene.session(draws, name), text, draws.around(6, 0.3, 2), habits)
+        return agent(draws, scene.session(draws, name), text, draws.around(6, 0.3, 2), habits)
 
     def lead(number: int) -> Actor:
         draws = scene.draws(number)
@@ -249,7 +249,7 @@ def templates(scene: Scene, clients: int = 48, total: int = 96) -> None:
             draws = scene.draws(number)
             text = draws.random.choice(systems).fork().grow(draws.around(800))
             session = scene.session(draws, number)
-            actor = agent(scene, draws, session, text, draws.around(12, 0.35, 3), habits)
+            actor = agent(draws, session, text, draws.around(12, 0.35, 3), habits)
             yield _timed(scene, actor, scene.spans)
 
     _clients(scene, clients, 20.0, trajectories())
