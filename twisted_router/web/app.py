@@ -121,7 +121,7 @@ class RouterApp:
     @app.handle_errors(errors.RouterError)
     def router_error(self, request: IRequest, failure: Failure) -> bytes:
         """An error of ours."""
-        return answer_error(request, cast(errors.RouterError, failure.value))
+        return problems.answer(request, cast(errors.RouterError, failure.value))
 
     @app.handle_errors(HTTPException)
     def routing_error(self, request: IRequest, failure: Failure) -> bytes:
@@ -135,18 +135,10 @@ class RouterApp:
             error = errors.NotFound(
                 f"nothing is served at {path}; model requests go below /v1/, the fleet's state is at /health"
             )
-        return answer_error(request, error)
+        return problems.answer(request, error)
 
     @app.handle_errors(Exception)
     def internal_error(self, request: IRequest, failure: Failure) -> bytes:
         """A fault of ours: the log gets the traceback, the client a sentence."""
         self._log.failure("answering {path} failed", failure, path=request.path)
-        return answer_error(request, errors.RouterError("the router failed to answer; its log says why"))
-
-
-def answer_error(request: IRequest, error: errors.RouterError) -> bytes:
-    """Render an error."""
-    request.setResponseCode(error.status)
-    for name, value in problems.fields(error):
-        request.setHeader(name, value)
-    return problems.body(error)
+        return problems.answer(request, errors.RouterError("the router failed to answer; its log says why"))

@@ -177,10 +177,7 @@ class FleetCalls:
         def failed(failure: Failure) -> bytes:
             failure.trap(errors.RouterError)
             error = cast(errors.RouterError, failure.value)
-            request.setResponseCode(error.status)
-            for name, value in problems.fields(error):
-                request.setHeader(name, value)
-            return problems.body(error, capacity=capacity_json(self._snapshot().capacity))
+            return problems.answer(request, error, capacity=capacity_json(self._snapshot().capacity))
 
         return waiting.addErrback(failed)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.web.iweb import IRequest
+
 from ..errors import RouterError
 
 
@@ -17,6 +19,14 @@ def body(error: RouterError, **more: Any) -> bytes:
         **more,
     }
     return json.dumps(document).encode("ascii") + b"\n"
+
+
+def answer(request: IRequest, error: RouterError, **more: Any) -> bytes:
+    """Set a request's status and header fields; return the body that goes with them."""
+    request.setResponseCode(error.status)
+    for name, value in fields(error):
+        request.setHeader(name, value)
+    return body(error, **more)
 
 
 def fields(error: RouterError) -> list[tuple[bytes, bytes]]:

@@ -87,35 +87,32 @@ class RouterRequest(Request):
             super().process()
 
     def take_body(self) -> bytes:
-        """See ``proxy.exchange.Downstream``."""
+        """See ``proxy.downstream.Downstream``."""
         content = cast(BytesIO, self.content)
         self.content = BytesIO()
         return content.getvalue()
 
     def is_persistent(self) -> bool:
-        """See ``proxy.exchange.Downstream``."""
+        """See ``proxy.downstream.Downstream``."""
         return bool(self.channel.persistent)
 
     def send(self, data: bytes) -> None:
-        """See ``proxy.exchange.Downstream``."""
+        """See ``proxy.downstream.Downstream``."""
         self.startedWriting = 1
         self.channel.send(data)
 
     def complete(self) -> None:
-        """See ``proxy.exchange.Downstream``."""
+        """See ``proxy.downstream.Downstream``."""
         self.startedWriting = 1
         self.finish()
 
     def break_off(self, *, reset: bool) -> None:
-        """See ``proxy.exchange.Downstream``."""
+        """See ``proxy.downstream.Downstream``."""
         self.channel.break_off(reset=reset)
 
     def fail(self, error: RouterError, session: str | None = None) -> None:
         """Answer with an error of our own."""
-        content = problems.body(error)
-        self.setResponseCode(error.status)
-        for name, value in problems.fields(error):
-            self.setHeader(name, value)
+        content = problems.answer(self, error)
         if session is not None:
             self.setHeader(b"X-Session-Id", session.encode("ascii"))
         self.setHeader(b"Content-Length", b"%d" % len(content))
