@@ -11,7 +11,7 @@ from twisted.python import usage
 from twisted.python.reflect import namedModule
 
 from ..config.advice import warnings
-from ..config.model import FleetConfig, HostConfig
+from ..config.model import FleetConfig, HostConfig, authority, in_filling_order
 from .command import CommandOptions
 
 
@@ -82,8 +82,7 @@ def summary(fleet: FleetConfig) -> Iterator[str]:
         yield "  ".join(["", replica.name.ljust(width), replica.url, *extras])
     if fleet.hosts:
         yield "hosts to launch on (filled in this order):"
-    # The manual fills the router's own machine first, then goes by the file's order (Capacity).
-    for host in sorted(fleet.hosts, key=lambda host: host.ssh is not None):
+    for host in in_filling_order(fleet.hosts):
         yield from _host(host)
     if fleet.policy is not None:
         yield f"policy: {fleet.policy}"
@@ -105,8 +104,8 @@ def _host(host: HostConfig) -> Iterator[str]:
         yield f"    handed to: {shlex.join(host.launch_wrapper)}"
     for group in host.groups:
         devices = f"device{'s'[: len(group) != 1]} {','.join(map(str, group))}"
-        address = f"[{host.address}]" if ":" in host.address else host.address
-        yield f"    {host.slot_name(group)}  {devices}  http://{address}:{host.slot_port(group)}"
+        url = f"http://{authority(host.address, host.slot_port(group))}"
+        yield f"    {host.slot_name(group)}  {devices}  {url}"
 
 
 def _what(host: HostConfig) -> str:

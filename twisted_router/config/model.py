@@ -7,6 +7,7 @@ Replicas and hosts come from the configuration file (``config.reading``), settin
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from attrs import frozen
 
@@ -45,6 +46,11 @@ def split_destination(ssh: str) -> tuple[str | None, str, int | None]:
     return user or None, found[1] or found[2] or "", int(port) if port else None
 
 
+def authority(host: str, port: int) -> str:
+    """``host:port`` as a URL has it: IPv6 literals in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @frozen
 class ReplicaConfig:
     """A replica that already runs somewhere; the router never stops it (manual: Two Ways to Get Replicas).
@@ -64,9 +70,8 @@ class ReplicaConfig:
 
     @property
     def url(self) -> str:
-        """``scheme://host:port`` with IPv6 literals in brackets."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        """``scheme://host:port``."""
+        return f"{self.scheme}://{authority(self.host, self.port)}"
 
 
 @frozen
@@ -132,6 +137,11 @@ class HostConfig:
     def slot_port(self, group: tuple[int, ...]) -> int:
         """``port_base`` plus the group's first device (manual: Launching Replicas)."""
         return self.port_base + group[0]
+
+
+def in_filling_order(hosts: Iterable[HostConfig]) -> list[HostConfig]:
+    """Sort hosts as they are filled: the router's own machine, then as in the file (manual: Capacity)."""
+    return sorted(hosts, key=lambda host: host.ssh is not None)
 
 
 @frozen

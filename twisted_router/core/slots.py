@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from ..config.model import HostConfig
+from ..config.model import HostConfig, authority, in_filling_order
 from ..errors import ConfigError
 
 
@@ -30,9 +30,8 @@ class Slot:
 
     @property
     def url(self) -> str:
-        """``http://address:port``, IPv6 literals in brackets."""
-        address = f"[{self.address}]" if ":" in self.address else self.address
-        return f"http://{address}:{self.port}"
+        """``http://address:port``."""
+        return f"http://{authority(self.address, self.port)}"
 
 
 @frozen
@@ -68,8 +67,7 @@ class Pool:
 
 
 def cut_slots(hosts: tuple[HostConfig, ...]) -> tuple[Slot, ...]:
-    """Cut hosts into slots in config order, local machines first (manual: Capacity)."""
-    local_first = sorted(hosts, key=lambda host: host.ssh is not None)
+    """Cut hosts into slots, in the order in which they are filled."""
     return tuple(
         Slot(
             host.slot_name(group),
@@ -80,7 +78,7 @@ def cut_slots(hosts: tuple[HostConfig, ...]) -> tuple[Slot, ...]:
             host.health_path,
             host.model,
         )
-        for host in local_first
+        for host in in_filling_order(hosts)
         for group in host.groups
     )
 
