@@ -205,6 +205,12 @@ class Scene:
         slots = json.loads((self.work / "state.json").read_text())["slots"]
         return [slot["handle"]["pid"] for slot in slots if slot["handle"] and slot["reason"] is None]
 
+    def mend(self) -> None:
+        """A slot that lost three in a row waits for a person: be that person."""
+        capacity = self.call("GET", "/replicas")[1]["capacity"]
+        if capacity["abandoned"] and capacity["owned"] < REPLICAS:
+            self.call("POST", "/replicas")
+
     def lags(self) -> list[tuple[float, float]]:
         """The router's own record of how late its reactor was: upper bound in ms, looks within it."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -274,7 +280,10 @@ def _harm(scene: Scene, tally: Tally, stop: threading.Event) -> None:
     began = time.monotonic()
     while not stop.wait(0.5):
         now = time.monotonic() - began
-        if min(next_kill, next_reload) > now or scene.ready() < REPLICAS:
+        if min(next_kill, next_reload) > now:
+            continue
+        if scene.ready() < REPLICAS:
+            scene.mend()
             continue
         if next_kill <= now:
             next_kill = now + KILL_EVERY
