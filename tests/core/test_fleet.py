@@ -306,7 +306,6 @@ class HealthTests(SynchronousTestCase):
         scene.silence("a")
         scene.now += 7
         self.assertEqual(scene.replica("a").age, 7)
-        self.assertIsNone(scene.fleet.snapshot().replicas[0].age)
 
 
 class RetirableTests(SynchronousTestCase):

@@ -4,7 +4,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.core.effects import (
     Launched,
-    LaunchFailed,
     Phase,
     ProbeAnswered,
     ProcessExited,
@@ -75,13 +74,6 @@ class ReplicaReportTests(SynchronousTestCase):
         scene.reclaim(record_of("old"))
         self.assertIsNone(scene.replica("node-d0").elapsed)
 
-    def test_without_a_clock(self) -> None:
-        """A snapshot without a time has no ages."""
-        scene = Scene()
-        scene.launch()
-        (shown,) = scene.fleet.snapshot().replicas
-        self.assertEqual((shown.age, shown.elapsed, shown.eta), (None, None, None))
-
 
 class CapacityReportTests(SynchronousTestCase):
     def test_without_hosts(self) -> None:
@@ -94,12 +86,6 @@ class CapacityReportTests(SynchronousTestCase):
         scene.serve()
         capacity = scene.view().capacity
         self.assertEqual((capacity.owned, capacity.ceiling, capacity.free_slots), (1, 2, ("node-d1",)))
-
-    def test_failure_without_a_clock(self) -> None:
-        """A failure is listed without its age when no time is given."""
-        scene = Scene()
-        scene.apply(LaunchFailed(scene.grow().instance, "x"))
-        self.assertIsNone(scene.fleet.snapshot().capacity.failures[0].age)
 
 
 class RecordTests(SynchronousTestCase):

@@ -55,7 +55,6 @@ class DeathTests(SynchronousTestCase):
         self.assertEqual(scene.view().capacity.owned, 1)
         self.assertEqual(scene.view().capacity.free_slots, ("node-d1",))
         self.assertEqual(scene.fleet.record(scene.now).slots, ())
-        self.assertIsNone(scene.fleet.snapshot().replicas[0].retry_in)
         self.assertEqual(scene.grow().slot.name, "node-d1")
         self.assertRaises(Conflict, scene.apply, Grow())
 

@@ -175,10 +175,10 @@ class KeeperTestCase(SynchronousTestCase):
         return [member.name for member in self.fleet.members() if member.owned]
 
     def reserved(self) -> list[tuple[str, str]]:
-        views = self.fleet.snapshot().capacity.unconfirmed
+        views = self.fleet.snapshot(0.0).capacity.unconfirmed
         return [(view.slot, view.reason.value) for view in views]
 
     def why(self) -> str:
         """Why the only reserved slot is reserved."""
-        (view,) = self.fleet.snapshot().capacity.unconfirmed
+        (view,) = self.fleet.snapshot(0.0).capacity.unconfirmed
         return view.why

@@ -44,7 +44,7 @@ class AbandonmentTests(KeeperTestCase):
     def test_given_up(self) -> None:
         """After the third the slot is free and abandoned, not launched on again, and no longer on record."""
         self.give_up()
-        capacity = self.fleet.snapshot().capacity
+        capacity = self.fleet.snapshot(0.0).capacity
         self.assertEqual(capacity.abandoned, ("d1",))
         self.assertIn("d1", capacity.free_slots)
         self.assertEqual([record.slot for record in self.store.saved[-1].slots], [])
@@ -60,13 +60,13 @@ class AbandonmentTests(KeeperTestCase):
         self.here.launching["i2"].errback(LaunchFailed("the card is gone"))
         self.clock.advance(20.0)
         self.here.launching["i3"].errback(LaunchFailed("the card is gone"))
-        self.assertEqual(self.fleet.snapshot().capacity.abandoned, ("d1",))
+        self.assertEqual(self.fleet.snapshot(0.0).capacity.abandoned, ("d1",))
 
     def test_a_person_uses_it(self) -> None:
         """A person who names it gets it, and the count begins anew."""
         self.give_up()
         self.successResultOf(self.admin.grow("d1"))
         self.lose("i4")
-        self.assertEqual(self.fleet.snapshot().capacity.abandoned, ())
+        self.assertEqual(self.fleet.snapshot(0.0).capacity.abandoned, ())
         self.clock.advance(10.0)
         self.assertEqual(self.launches()[-1], "i5")

@@ -46,7 +46,7 @@ class AdoptionTestCase(KeeperTestCase):
         self.store.pins = pins
 
     def phases(self) -> dict[str, Phase]:
-        return {view.name: view.phase for view in self.fleet.snapshot().replicas if view.owned}
+        return {view.name: view.phase for view in self.fleet.snapshot(0.0).replicas if view.owned}
 
 
 class Reclaiming(AdoptionTestCase):
@@ -55,7 +55,7 @@ class Reclaiming(AdoptionTestCase):
         self.crashed(record("d1", 8001, "a"), record("d2", 8002, "b"))
         self.adoption.reclaim()
         self.assertEqual((self.asked, self.here.journal), ({}, []))
-        self.assertEqual(self.fleet.snapshot().capacity.free_slots, ("far-d1",))
+        self.assertEqual(self.fleet.snapshot(0.0).capacity.free_slots, ("far-d1",))
         self.failureResultOf(self.admin.grow("d1"), Conflict)
 
     def test_locked(self) -> None:

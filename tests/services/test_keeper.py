@@ -32,7 +32,7 @@ class Launching(KeeperTestCase):
         self.store.full = "state file /s cannot be written: No space left on device"
         self.keeper.apply(Grow("d1"))
         self.assertEqual((self.here.journal, self.names()), ([], []))
-        (failure,) = self.fleet.snapshot().capacity.failures
+        (failure,) = self.fleet.snapshot(0.0).capacity.failures
         self.assertEqual(failure.why, self.store.full)
 
     def test_room_again(self) -> None:
@@ -62,7 +62,7 @@ class Launching(KeeperTestCase):
         self.here.at_once = False
         self.keeper.apply(Grow("d1"))
         self.here.launching["i1"].errback(LaunchFailed("exited with code 1 at once\nTraceback\nboom"))
-        (failure,) = self.fleet.snapshot().capacity.failures
+        (failure,) = self.fleet.snapshot(0.0).capacity.failures
         self.assertEqual((failure.why, failure.tail), ("exited with code 1 at once", "Traceback\nboom"))
         self.assertEqual((self.here.did("stop"), self.store.saved[-1].slots), ([], ()))
 
@@ -107,7 +107,7 @@ class Launching(KeeperTestCase):
         """The last lines of one that did not become ready are fetched and shown."""
         self.keeper.apply(Grow("d1"))
         self.clock.advance(600)
-        (failure,) = self.fleet.snapshot().capacity.failures
+        (failure,) = self.fleet.snapshot(0.0).capacity.failures
         self.assertEqual(failure.tail, "last words")
 
 
@@ -117,7 +117,7 @@ class Watching(KeeperTestCase):
         self.keeper.apply(Grow("d1"))
         self.keeper.apply(ProbeAnswered("i1", 200))
         self.here.watching["i1"].callback("exited with code 137")
-        (failure,) = self.fleet.snapshot().capacity.failures
+        (failure,) = self.fleet.snapshot(0.0).capacity.failures
         self.assertEqual((failure.why, failure.tail), ("exited with code 137", "last words"))
         self.assertEqual(self.here.did("stop"), [("stop", "d1", "i1", GRACE)])
 

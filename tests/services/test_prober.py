@@ -11,7 +11,7 @@ from twisted_router.core.effects import Event, Phase, ProbeAnswered, ProbeSilent
 from twisted_router.core.fleet import Fleet, Member
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.sessions import Pins
-from twisted_router.errors import ReplicaRefused, ReplicaReset, ReplicaConnectTimedOut
+from twisted_router.errors import ReplicaConnectTimedOut, ReplicaRefused, ReplicaReset
 from twisted_router.services.prober import Prober, ask_health, how_silent, probe_timeout
 
 
@@ -154,15 +154,20 @@ class Verdicts(ProberTestCase):
             self.asked["b"][-1].callback(200)
             self.asked["c"][-1].callback(200)
             self.clock.advance(self.interval)
-        self.assertEqual(self.fleet.snapshot().ready, 2)
+        self.assertEqual(self.fleet.snapshot(0.0).ready, 2)
         self.asked["a"][-1].callback(200)
-        self.assertEqual(self.fleet.snapshot().replicas[0].phase, Phase.READY)
+        self.assertEqual(self.fleet.snapshot(0.0).replicas[0].phase, Phase.READY)
 
     def test_kinds_of_silence(self) -> None:
         """Refused, timed out and broken are told apart, whoever raises them."""
         table: dict[Silence, list[Exception]] = {
             Silence.REFUSED: [ConnectionRefusedError(), ReplicaRefused("x")],
-            Silence.TIMED_OUT: [TimeoutError(), ConnectTimeout(), TCPTimedOutError(), ReplicaConnectTimedOut("x")],
+            Silence.TIMED_OUT: [
+                TimeoutError(),
+                ConnectTimeout(),
+                TCPTimedOutError(),
+                ReplicaConnectTimedOut("x"),
+            ],
             Silence.BROKEN: [ConnectionLost(), ReplicaReset("x"), ValueError(), CancelledError()],
         }
         for verdict, errors in table.items():

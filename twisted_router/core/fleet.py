@@ -215,8 +215,8 @@ class Fleet:
         """Forget expired pins; return how many there were."""
         return self._pins.sweep(now)
 
-    def snapshot(self, now: float | None = None) -> FleetView:
-        """Freeze the whole fleet for whoever wants to show it; without ``now`` ages are left out."""
+    def snapshot(self, now: float) -> FleetView:
+        """Freeze the whole fleet for whoever wants to show it."""
         return FleetView(
             (
                 *(member.view(now) for member in self._static.values()),

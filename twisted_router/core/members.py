@@ -65,8 +65,8 @@ class Member:
             self._shown = phase
             self.since = now
 
-    def view(self, now: float | None) -> ReplicaView:
-        """Freeze it as it is at ``now``; None leaves the ages out."""
+    def view(self, now: float) -> ReplicaView:
+        """Freeze it as it is at ``now``."""
         return ReplicaView(
             self.name,
             self.instance,
@@ -77,7 +77,7 @@ class Member:
             self.owned,
             self.outstanding,
             self.routed,
-            age=None if now is None or self.since is None else now - self.since,
+            age=None if self.since is None else now - self.since,
         )
 
 

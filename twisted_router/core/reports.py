@@ -40,8 +40,8 @@ def _slot_record(place: Place, now: float) -> SlotRecord:
     )
 
 
-def capacity(supervision: Supervision, now: float | None) -> CapacityView:
-    """Freeze what may be launched on and what has been launched; without ``now``, without ages."""
+def capacity(supervision: Supervision, now: float) -> CapacityView:
+    """Freeze what may be launched on and what has been launched."""
     states = tuple(supervision.places())
     return CapacityView(
         owned=sum(1 for _, state in states if state not in (State.FREE, State.RESERVED)),
@@ -58,11 +58,7 @@ def capacity(supervision: Supervision, now: float | None) -> CapacityView:
     )
 
 
-def _age(since: float, now: float | None) -> float | None:
-    return None if now is None else now - since
-
-
-def _reserved(place: Place, now: float | None) -> UnconfirmedView:
+def _reserved(place: Place, now: float) -> UnconfirmedView:
     slot = place.slot
     assert place.reason is not None
     return UnconfirmedView(
@@ -70,14 +66,14 @@ def _reserved(place: Place, now: float | None) -> UnconfirmedView:
         place.instance,
         place.reason,
         place.why,
-        _age(place.since, now),
+        now - place.since,
         slot.devices,
         slot.address,
         slot.port,
     )
 
 
-def _kept(kept: Kept, now: float | None) -> UnconfirmedView:
+def _kept(kept: Kept, now: float) -> UnconfirmedView:
     record = kept.record
     why = "the configuration has no such slot any more"
     if record.reason is not None:
@@ -87,29 +83,27 @@ def _kept(kept: Kept, now: float | None) -> UnconfirmedView:
         record.instance,
         Reservation.LEFT_CONFIG,
         why,
-        _age(kept.since, now),
+        now - kept.since,
         record.devices,
         record.address,
         record.port,
     )
 
 
-def _failures(supervision: Supervision, now: float | None) -> Iterator[FailureView]:
+def _failures(supervision: Supervision, now: float) -> Iterator[FailureView]:
     for place, _ in supervision.places():
         failure = place.failure
         if failure is not None:
-            yield FailureView(
-                place.slot.name, failure.instance, failure.why, failure.tail, _age(failure.at, now)
-            )
+            yield FailureView(place.slot.name, failure.instance, failure.why, failure.tail, now - failure.at)
 
 
-def replicas(supervision: Supervision, now: float | None) -> Iterator[ReplicaView]:
+def replicas(supervision: Supervision, now: float) -> Iterator[ReplicaView]:
     """Freeze every launched replica; one that is lost and waits for its replacement shows as failed."""
     for place, state in supervision.places():
         if place.member is not None:
             view = evolve(place.member.view(now), why=place.why, losses=place.losses)
             launching = state in (State.LAUNCHING, State.LOADING) and not place.adopted
-            yield view if now is None or not launching else _starting(supervision, place, view, now)
+            yield _starting(supervision, place, view, now) if launching else view
         elif state is State.WAITING:
             yield _waiting(place, now)
 
@@ -121,7 +115,7 @@ def _starting(supervision: Supervision, place: Place, view: ReplicaView, now: fl
     return evolve(view, elapsed=elapsed, eta=None if before is None else max(0.0, before - elapsed))
 
 
-def _waiting(place: Place, now: float | None) -> ReplicaView:
+def _waiting(place: Place, now: float) -> ReplicaView:
     slot = place.slot
     return ReplicaView(
         slot.name,
@@ -133,8 +127,8 @@ def _waiting(place: Place, now: float | None) -> ReplicaView:
         owned=True,
         outstanding=0,
         routed=0,
-        age=_age(place.since, now),
+        age=now - place.since,
         why=place.why,
-        retry_in=None if now is None or place.deadline is None else max(0.0, place.deadline - now),
+        retry_in=None if place.deadline is None else max(0.0, place.deadline - now),
         losses=place.losses,
     )

@@ -49,7 +49,7 @@ class UnconfirmedView:
     instance: str
     reason: Reservation
     why: str
-    age: float | None
+    age: float
     devices: tuple[int, ...]
     address: str
     port: int
@@ -67,7 +67,7 @@ class FailureView:
     instance: str
     why: str
     tail: str
-    age: float | None
+    age: float
 
 
 @frozen

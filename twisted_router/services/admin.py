@@ -92,7 +92,7 @@ class Admin:
 
     def _reservation(self, slot: str, instance: str) -> SlotRecord | None:
         """Find what is known of a reserved slot; None leaves it to the fleet to say what is wrong."""
-        unconfirmed = self._fleet.snapshot().capacity.unconfirmed
+        unconfirmed = self._fleet.snapshot(self._now()).capacity.unconfirmed
         if not any((view.slot, view.instance) == (slot, instance) for view in unconfirmed):
             return None
         slots = self._fleet.record(self._now()).slots
