@@ -54,4 +54,4 @@ docs: $(READY) ## the manual as HTML, in docs/_build/html; a warning is an error
 
 clean: ## forget everything made here, .venv included
 	@rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-	  _trial_temp* *.egg-info .coverage*
+	  _trial_temp* *.egg-info .coverage* twisted/plugins/dropin.cache
