@@ -78,17 +78,19 @@ class Life(Protocol):
 
 
 _builder = TypeMachineBuilder(Life, Place)
-_free = _builder.state(State.FREE.value)
-_reclaimed = _builder.state(State.RECLAIMED.value)
-_launching = _builder.state(State.LAUNCHING.value)
-_doomed = _builder.state(State.DOOMED.value)
-_loading = _builder.state(State.LOADING.value)
-_ready = _builder.state(State.READY.value)
-_failed = _builder.state(State.FAILED.value)
-_draining = _builder.state(State.DRAINING.value)
-_stopping = _builder.state(State.STOPPING.value)
-_waiting = _builder.state(State.WAITING.value)
-_reserved = _builder.state(State.RESERVED.value)
+# In the order of ``State``: the first is where a slot begins.
+_states = {state: _builder.state(state.value) for state in State}
+_free = _states[State.FREE]
+_reclaimed = _states[State.RECLAIMED]
+_launching = _states[State.LAUNCHING]
+_doomed = _states[State.DOOMED]
+_loading = _states[State.LOADING]
+_ready = _states[State.READY]
+_failed = _states[State.FAILED]
+_draining = _states[State.DRAINING]
+_stopping = _states[State.STOPPING]
+_waiting = _states[State.WAITING]
+_reserved = _states[State.RESERVED]
 
 
 # Launching
@@ -323,19 +325,7 @@ def _unreachable(_: Life, place: Place, why: str, now: float) -> Effects:
     return _unresolved(place, Reservation.UNREACHABLE, why, now)
 
 
-for _state, _name in (
-    (_free, State.FREE),
-    (_reclaimed, State.RECLAIMED),
-    (_launching, State.LAUNCHING),
-    (_doomed, State.DOOMED),
-    (_loading, State.LOADING),
-    (_ready, State.READY),
-    (_failed, State.FAILED),
-    (_draining, State.DRAINING),
-    (_stopping, State.STOPPING),
-    (_waiting, State.WAITING),
-    (_reserved, State.RESERVED),
-):
+for _name, _state in _states.items():
     _state.upon(Life.state).loop().returns(_name)
 
 #: Makes the machine of a slot: ``new_life(place)`` is free, ``place`` is what its outputs change.
