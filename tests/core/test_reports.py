@@ -4,6 +4,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.core.effects import (
     Launched,
+    LaunchFailed,
     Phase,
     ProbeAnswered,
     ProcessExited,
@@ -86,6 +87,13 @@ class CapacityReportTests(SynchronousTestCase):
         scene.serve()
         capacity = scene.view().capacity
         self.assertEqual((capacity.owned, capacity.ceiling, capacity.free_slots), (1, 2, ("node-d1",)))
+
+    def test_failure(self) -> None:
+        """A failure is listed with the seconds that have passed since."""
+        scene = Scene()
+        scene.apply(LaunchFailed(scene.grow().instance, "x"))
+        scene.now += 7
+        self.assertEqual(scene.view().capacity.failures[0].age, 7)
 
 
 class RecordTests(SynchronousTestCase):
