@@ -18,7 +18,8 @@ from . import __version__
 from .config.advice import warnings
 from .config.model import FleetConfig, ReplicaConfig, Settings
 from .core.effects import Effect, Retired, Routed
-from .core.fleet import Fleet, Member
+from .core.fleet import Fleet
+from .core.members import Member
 from .core.places import Rules
 from .core.policies.registry import POLICIES, policy_of
 from .core.sessions import Pins

@@ -21,7 +21,8 @@ from twisted_router.core.effects import (
     SlotNote,
     Tick,
 )
-from twisted_router.core.fleet import Choice, Fleet, Lease, Member
+from twisted_router.core.fleet import Fleet
+from twisted_router.core.members import Choice, Lease, Member
 from twisted_router.core.places import Rules
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.records import SlotRecord

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.core.effects import Event, Grow, Hasten, ReleaseSlot, Retire, ShutdownBegan, Tick
-from twisted_router.core.fleet import Lease
+from twisted_router.core.members import Lease
 from twisted_router.core.places import State
 from twisted_router.errors import Conflict, NoReplicaReady, ShuttingDown
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.core.effects import ConnectRefused, ProbeAnswered, SessionFinished, Silence
-from twisted_router.core.fleet import Choice, Lease
+from twisted_router.core.members import Choice, Lease
 from twisted_router.core.policies.vocabulary import Reason
 from twisted_router.errors import NoReplicaReady
 

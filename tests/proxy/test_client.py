@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
 from tests.proxy.fakes import Endpoint
-from twisted_router.core.fleet import Member
+from twisted_router.core.members import Member
 from twisted_router.errors import ReplicaCut, ReplicaReset
 from twisted_router.proxy.client import RelayResponse, ReplicaClient
 from twisted_router.proxy.clients import Clients

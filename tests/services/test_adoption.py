@@ -5,7 +5,7 @@ from twisted.internet.error import ConnectionRefusedError
 
 from tests.services.fakes import KeeperTestCase, handle_of
 from twisted_router.core.effects import Phase, ProbeAnswered
-from twisted_router.core.fleet import Member
+from twisted_router.core.members import Member
 from twisted_router.core.records import FleetRecord, LaunchTime, PinRecord, Reservation, SlotRecord
 from twisted_router.errors import Conflict, StateFileError
 from twisted_router.services.adoption import Adoption

@@ -7,7 +7,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.core.effects import ProbeAnswered
-from twisted_router.core.fleet import Fleet, Member
+from twisted_router.core.fleet import Fleet
+from twisted_router.core.members import Member
 from twisted_router.core.policies.gate import Gate
 from twisted_router.core.policies.work import Work
 from twisted_router.core.sessions import Pins

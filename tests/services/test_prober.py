@@ -8,7 +8,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.core.effects import Event, Phase, ProbeAnswered, ProbeSilent, Silence
-from twisted_router.core.fleet import Fleet, Member
+from twisted_router.core.fleet import Fleet
+from twisted_router.core.members import Member
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.sessions import Pins
 from twisted_router.errors import ReplicaConnectTimedOut, ReplicaRefused, ReplicaReset

@@ -15,7 +15,8 @@ from zope.interface import implementer
 from tests.proxy.fakes import Answers, Endpoint, Line
 from twisted_router.config.model import SESSION_SOURCES
 from twisted_router.core.effects import Effect, Event, Launch, Outcome, Retired
-from twisted_router.core.fleet import Fleet, Member
+from twisted_router.core.fleet import Fleet
+from twisted_router.core.members import Member
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.policies.vocabulary import Policy
 from twisted_router.core.sessions import Pins

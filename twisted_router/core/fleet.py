@@ -29,8 +29,6 @@ from .snapshot import FleetView
 from .supervision import NO_LAUNCHING, Launching, Supervision
 from .waiting import Hold
 
-__all__ = ["MISSES_ALLOWED", "Choice", "Fleet", "Launching", "Lease", "Member"]
-
 #: Probes a replica may miss in a row before it leaves rotation (manual: Readiness and Failover).
 MISSES_ALLOWED = 2
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
-from ..core.fleet import Member
+from ..core.members import Member
 from .client import ReplicaAgent, ReplicaClient
 from .pool import Pool
 

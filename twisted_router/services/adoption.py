@@ -10,7 +10,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ..core.effects import Adopted, Event, Reclaimed, Unreachable
-from ..core.fleet import Fleet, Member
+from ..core.fleet import Fleet
+from ..core.members import Member
 from ..interfaces import IStateStore
 from .keeper import Keeper
 from .presence import Knock, Presence

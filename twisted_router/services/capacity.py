@@ -12,7 +12,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..core.fleet import Fleet, Member
+from ..core.fleet import Fleet
+from ..core.members import Member
 
 #: Seconds between two looks for replicas that have not told yet.
 INTERVAL = 15.0

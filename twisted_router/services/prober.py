@@ -15,7 +15,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ..core.effects import Event, ProbeAnswered, ProbeSilent, Silence
-from ..core.fleet import Fleet, Member
+from ..core.fleet import Fleet
+from ..core.members import Member
 from ..errors import ReplicaConnectTimedOut, ReplicaRefused
 
 
