@@ -99,7 +99,7 @@ class Fleet:
             self._rejected += 1
             if self._routable:
                 raise QueueFull(f"every routable replica has {self._most} requests (--max-outstanding)")
-            raise NoReplicaReady("no serving replica is currently routable")
+            raise NoReplicaReady("no serving replica is currently routable; GET /health shows each one")
         pin = self._pins.find(session, now) if known else None
         ask = Ask(session if known else None, None if pin is None else pin.home, now, prompt, streams)
         position, reason = self._policy.choose(ask, candidates)
