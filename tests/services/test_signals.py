@@ -54,7 +54,7 @@ class Router:
 
 class SignalsTestCase(SynchronousTestCase):
     def setUp(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
         self.reactor = Reactor()
         self.router = Router()
@@ -68,8 +68,8 @@ class SignalsTestCase(SynchronousTestCase):
 
 class Acting(SignalsTestCase):
     def test_first(self) -> None:
-        """The first TERM or INT stops the reactor in order and asks nothing else."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """The first TERM, INT or HUP stops the reactor in order and asks nothing else."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.setUp()
             self.send(number)
             self.assertEqual((self.reactor.stops, self.router.asked), (1, []))
@@ -110,10 +110,17 @@ class Installing(SignalsTestCase):
         self.send(signal.SIGTERM)
         self.assertEqual(self.reactor.stops, 1)
 
+    def test_nohup(self) -> None:
+        """A router that was started to outlive its terminal does."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        Signals(self.reactor, self.router).install()
+        self.reactor.starting[-1]()
+        self.assertEqual(signal.getsignal(signal.SIGHUP), signal.SIG_IGN)
+
     def test_after_the_end(self) -> None:
         """When all is stopped a late signal changes nothing, the exit code included."""
         ((phase, event, ignore),) = self.reactor.triggers
         self.assertEqual((phase, event), ("after", "shutdown"))
         ignore()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             self.assertEqual(signal.getsignal(number), signal.SIG_IGN)

@@ -168,7 +168,22 @@ class Refusing(StateFileTestCase):
         self.check(self.saved(slots=[slot | {"reason": "because"}]), "'because' is unknown")
         self.check(self.saved(slots=[slot | {"age": float("nan")}]), "'age'")
         self.check(self.saved(slots=["node01"]), "'devices' is missing")
+        for key in ("slot", "instance", "address"):
+            self.check(self.saved(slots=[slot | {key: ""}]), f"{key!r} is empty")
+        for key in ("slot", "instance"):
+            self.check(self.saved(slots=[slot | {"handle": slot["handle"] | {key: ""}}]), f"{key!r} is empty")
+        for port in (-1, 0, 65536, 10**400):
+            self.check(self.saved(slots=[slot | {"port": port}]), "'port' is not from 1 to 65535")
+        for pid in (-1, 0, 2**31):
+            self.check(
+                self.saved(slots=[slot | {"handle": slot["handle"] | {"pid": pid}}]), "'pid' is not from 1"
+            )
         self.check(self.saved(launch_times=None), "'launch_times'")
+
+    def test_one_instance_twice(self) -> None:
+        """An instance is one launch, which cannot be on two slots."""
+        slot = json.loads(self.saved())["slots"][0]
+        self.check(self.saved(slots=[slot, slot | {"slot": "node01-d9"}]), "have one 'instance'")
 
     def test_unreadable(self) -> None:
         """A file that cannot be read is not a file that is not there."""

@@ -38,19 +38,23 @@ class Stoppable(Protocol):
 
 
 class Signals:
-    """TERM and INT stop the router in order, QUIT leaves its replicas running, a further signal hastens.
+    """TERM, INT and HUP stop the router in order, QUIT leaves its replicas running, a further signal hastens.
+
+    HUP is a closed terminal; a router started under nohup, which ignores it, goes on ignoring it.
 
     Twisted's own handlers make the process end as if killed by the signal and ignore a second one, so they
     are replaced: once when asked to and, because a starting reactor installs its own, once it runs.
     """
 
     _log = Logger()
-    _numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+    _numbers: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
     def __init__(self, reactor: SignalReactor, router: Stoppable) -> None:
         self._reactor = reactor
         self._router = router
         self._stopping = False
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            self._numbers = (*self._numbers, signal.SIGHUP)
 
     def install(self) -> None:
         """Handle the signals from now on; also when the reactor has started meanwhile.

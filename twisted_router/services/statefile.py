@@ -26,6 +26,9 @@ VERSION = 1
 #: Pins written at a time: about a millisecond of the interpreter's time between two system calls.
 _PINS_PER_LINE = 500
 
+#: The largest process id a kernel's calls take.
+_MOST_PID = 2**31 - 1
+
 _DAMAGED = (
     "It may name replicas that still hold devices, so nothing is started: put a good copy back, or make sure"
     " that no launched replica is left on any host and move the file away"
@@ -264,13 +267,32 @@ def _take(document: Any, key: str, *kinds: type) -> Any:
 
 
 def _fleet(document: dict[str, Any], away: float) -> FleetRecord:
+    slots = tuple(_slot(entry, away) for entry in _take(document, "slots", list))
+    if len({record.instance for record in slots}) < len(slots):
+        raise _Unusable("two of its 'slots' have one 'instance'")
     return FleetRecord(
-        tuple(_slot(entry, away) for entry in _take(document, "slots", list)),
+        slots,
         tuple(
             LaunchTime(_take(entry, "host", str), _take(entry, "model", str), _take(entry, "seconds", float))
             for entry in _take(document, "launch_times", list)
         ),
     )
+
+
+def _text(entry: Any, key: str) -> str:
+    """Return a member that has to be text with something in it, for something is known by it."""
+    value: str = _take(entry, key, str)
+    if not value:
+        raise _Unusable(f"{key!r} is empty")
+    return value
+
+
+def _number(entry: Any, key: str, most: int) -> int:
+    """Return a member that has to be a whole number from 1 to ``most``."""
+    value: int = _take(entry, key, int)
+    if not 1 <= value <= most:
+        raise _Unusable(f"{key!r} is not from 1 to {most}")
+    return value
 
 
 def _slot(entry: Any, away: float) -> SlotRecord:
@@ -282,11 +304,11 @@ def _slot(entry: Any, away: float) -> SlotRecord:
         raise _Unusable(f"the reason {reason!r} is unknown")
     handle = _take(entry, "handle", dict, type(None))
     return SlotRecord(
-        slot=_take(entry, "slot", str),
-        instance=_take(entry, "instance", str),
+        slot=_text(entry, "slot"),
+        instance=_text(entry, "instance"),
         devices=tuple(devices),
-        address=_take(entry, "address", str),
-        port=_take(entry, "port", int),
+        address=_text(entry, "address"),
+        port=_number(entry, "port", 65535),
         handle=None if handle is None else _handle(handle),
         reason=None if reason is None else Reservation(reason),
         why=_take(entry, "why", str),
@@ -296,9 +318,9 @@ def _slot(entry: Any, away: float) -> SlotRecord:
 
 def _handle(entry: dict[str, Any]) -> Handle:
     return Handle(
-        slot=_take(entry, "slot", str),
-        instance=_take(entry, "instance", str),
-        pid=_take(entry, "pid", int, type(None)),
+        slot=_text(entry, "slot"),
+        instance=_text(entry, "instance"),
+        pid=None if _take(entry, "pid", int, type(None)) is None else _number(entry, "pid", _MOST_PID),
         started=_take(entry, "started", str, type(None)),
         log_path=_take(entry, "log_path", str),
     )
