@@ -37,6 +37,8 @@ from .process import Tail
 from .remote import Ran, RemoteLauncher, Trouble
 from .scripts import SHELL, Script
 
+_log = Logger()
+
 #: Seconds for the TCP connection, and for greeting, key exchange and login after it.
 CONNECT_TIMEOUT = 4
 LOGIN_TIMEOUT = 10.0
@@ -300,6 +302,3 @@ def _why(error: Exception) -> str:
     if isinstance(error, ConnectError) and isinstance(error.osError, int):
         return os.strerror(error.osError)
     return "no answer" if isinstance(error, TimeoutError) else str(error).rstrip(".")
-
-
-_log = Logger()

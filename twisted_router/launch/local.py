@@ -25,7 +25,7 @@ from ..errors import LaunchFailed, StopUnconfirmed
 from ..interfaces import ILauncher
 from . import files, proc
 from .command import STOP_COMMAND_TIMEOUT, TOLD_LINES, ReplicaCommand, build, inherited, without_markers
-from .port import answers
+from .port import refuse_taken
 from .process import exit_of, how_ended, run
 from .watching import LOOK_INTERVAL, process_end
 
@@ -138,11 +138,7 @@ class LocalLauncher:
             opened.callback(os.close, null)
             opened.callback(os.close, log)
             opened.callback(os.close, lock)
-            if await answers(self._reactor, slot.address, slot.port):
-                raise LaunchFailed(
-                    f"slot {slot.name}: something already answers on {slot.address}:{slot.port}; "
-                    f"stop it, or give the host another port_base"
-                )
+            await refuse_taken(self._reactor, slot, f"slot {slot.name}")
             child = _Child()
             try:
                 transport = IReactorProcess(self._reactor).spawnProcess(

@@ -18,7 +18,7 @@ from ..errors import LaunchFailed, LaunchUncertain, StopUnconfirmed
 from ..interfaces import ILauncher
 from . import scripts
 from .command import STOP_COMMAND_TIMEOUT, TOLD_LINES, ReplicaCommand, build
-from .port import answers
+from .port import refuse_taken
 from .process import how_ended
 from .scripts import Reply, Script, read_reply
 
@@ -153,11 +153,7 @@ class RemoteLauncher:
         raise Incomplete(evolve(trouble, before=trouble.before and not reply.begun))
 
     async def _launch(self, slot: Slot, instance: str) -> Handle:
-        if await answers(self._reactor, slot.address, slot.port):
-            raise LaunchFailed(
-                f"{self._where(slot)}: something already answers on {slot.address}:{slot.port}; "
-                f"stop it, or give the host another port_base"
-            )
+        await refuse_taken(self._reactor, slot, self._where(slot))
         command = self._command(slot, instance)
         try:
             reply = await self._ask(scripts.launch_script(command, slot, instance, TOLD_LINES), STEP_TIMEOUT)
