@@ -45,7 +45,7 @@ class Cold(RouterTestCase):
         answer = caller.answer()
         self.assertEqual((answer.status, answer.field("Retry-After")), (503, "1"))
         self.assertEqual(json.loads(answer.body)["error"]["code"], "queue_timeout")
-        self.assertEqual(len(router.holding), 0)
+        self.assertEqual((len(router.holding), router.view().rejected), (0, 1))
         self.assert_over(Ending.REJECTED, 503)
 
     def test_full(self) -> None:
@@ -55,6 +55,7 @@ class Cold(RouterTestCase):
         answer = router.call(post()).answer()
         self.assertEqual((answer.status, answer.field("Retry-After")), (429, "1"))
         self.assertEqual(json.loads(answer.body)["error"]["code"], "queue_full")
+        self.assertEqual(router.view().rejected, 1)
         waiting.leave()
         self.assert_over(Ending.CLIENT_GONE)
 

@@ -96,7 +96,7 @@ class Fleet:
         """
         candidates = self._open()
         if not candidates:
-            self._rejected += 1
+            self.reject()
             if self._routable:
                 raise QueueFull(f"every routable replica has {self._most} requests (--max-outstanding)")
             raise NoReplicaReady("no serving replica is currently routable; GET /health shows each one")
@@ -107,6 +107,10 @@ class Fleet:
         if reason.affinity is Affinity.HIT:
             self._hits += 1
         return self._settle(session, ask, candidates[position], reason, pin, now)
+
+    def reject(self) -> None:
+        """Count a request that gets no replica."""
+        self._rejected += 1
 
     def pick_other(self, refused: Choice, now: float) -> Choice | None:
         """Choose again after a refused connection, or None when no other replica is routable."""

@@ -98,6 +98,7 @@ class Holding:
         patience = self._timeout if why is Hold.COLD else self._max_hold
         ticket = self._room.enter(held, why, now, patience, rank)
         if ticket is None:
+            self._fleet.reject()
             error = QueueFull(f"{len(self._room)} requests wait already (--queue-size); try again later")
             error.retry_after = self._retry_after()
             raise error
@@ -145,6 +146,7 @@ class Holding:
             if ticket.why is Hold.WORKING_SET:
                 ticket.what.resume()
             else:
+                self._fleet.reject()
                 error = QueueTimedOut(f"no replica was free within {self._timeout:g} seconds")
                 error.retry_after = self._retry_after()
                 ticket.what.refuse(error)

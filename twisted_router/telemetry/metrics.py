@@ -58,7 +58,9 @@ class FleetCollector(Collector):
             _PREFIX + "affinity_hits", "Requests that their conversation's pin decided.", view.affinity_hits
         )
         yield CounterMetricFamily(
-            _PREFIX + "rejected", "Requests for which nothing was routable.", view.rejected
+            _PREFIX + "rejected",
+            "Requests that got no replica: none was routable, or free in time.",
+            view.rejected,
         )
 
     def describe(self) -> Iterator[Metric]:
