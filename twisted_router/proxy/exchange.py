@@ -30,7 +30,7 @@ from .deadlines import Deadlines
 from .downstream import Downstream
 from .framing import BadResponse, CloseBody
 from .head import SessionFinder, asks_for_stream
-from .headers import for_client, for_replica
+from .headers import VerbatimHeaders, for_client, for_replica
 from .holding import Holding, Ticket, Wish
 from .usage import UsageReader
 from .wire import WireResponse
@@ -87,6 +87,11 @@ class Exchange:
     """
 
     _log = Logger()
+    # Set once the request is looked at, in ``start``.
+    wish: Wish
+    _headers: VerbatimHeaders
+    _body = b""
+    _size = 0
 
     def __init__(self, front: Front, request: Downstream) -> None:
         self._front = front
