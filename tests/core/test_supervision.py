@@ -23,6 +23,7 @@ from twisted_router.core.effects import (
     StopUnconfirmed,
     TailRead,
     Unreachable,
+    Unrouted,
     Watch,
 )
 from twisted_router.core.records import Reservation
@@ -257,6 +258,17 @@ class RetireTests(SynchronousTestCase):
         self.assertEqual(scene.ask("s")[0].member.name, "other")
         lease.release()
         self.assertEqual(kinds(scene.tick()), ["Stop"])
+
+    def test_planned(self) -> None:
+        """Leaving rotation because a person asks is planned; by death or silence it is not."""
+        scene = Scene()
+        self.assertTrue(only(scene.apply(Retire(scene.serve())), Unrouted).planned)
+        scene = Scene()
+        self.assertFalse(
+            only(scene.apply(ProcessExited(scene.serve(), "exited with code 1")), Unrouted).planned
+        )
+        scene = Scene()
+        self.assertFalse(only(scene.silence(scene.serve()), Unrouted).planned)
 
     def test_wakes(self) -> None:
         """The last request to end says that something is due; the one before does not."""

@@ -226,10 +226,14 @@ class Routed:
 
 @frozen
 class Unrouted:
-    """A replica left rotation."""
+    """A replica left rotation.
+
+    :ivar planned: it was asked to; otherwise service is reduced.
+    """
 
     name: str
     why: str
+    planned: bool = False
 
 
 @frozen

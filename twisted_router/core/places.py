@@ -145,7 +145,8 @@ class Place:
         """Take the replica out of selection for good."""
         was_routable = self.replica.ready and not self.replica.draining
         self.replica.draining = True
-        return (Unrouted(self.slot.name, why),) if was_routable else ()
+        planned = self.cause is Cause.RETIRED
+        return (Unrouted(self.slot.name, why, planned),) if was_routable else ()
 
     def fail(self, cause: Cause, why: str, tail: str, now: float) -> Effects:
         """Remember what went wrong."""

@@ -175,8 +175,9 @@ class Keeper:
                     self._note(effect)
                 case Routed(name):
                     self._log.info("replica {name} is in rotation", name=name)
-                case Unrouted(name, why):
-                    self._log.warn("replica {name} is out of rotation: {why}", name=name, why=why)
+                case Unrouted(name, why, planned):
+                    log = self._log.info if planned else self._log.warn
+                    log("replica {name} is out of rotation: {why}", name=name, why=why)
 
     def _save(self) -> str | None:
         """Write the state file; return why that failed, None when it is on the disk.

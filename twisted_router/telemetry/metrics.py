@@ -190,7 +190,7 @@ class Metrics:
             self._slots.labels(effect.note.value).inc()
             if effect.note is Note.READY and effect.seconds is not None:
                 self._launches.observe(effect.seconds)
-        elif isinstance(effect, Unrouted):
+        elif isinstance(effect, Unrouted) and not effect.planned:
             self._unrouted.labels(effect.name).inc()
 
     def render(self, accept: str) -> tuple[str, bytes]:
