@@ -12,7 +12,13 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.proxy.authority import Authority
 from twisted_router.config.model import ReplicaConfig
-from twisted_router.errors import ConfigError, ReplicaReset, ReplicaUnreachable, RouterError
+from twisted_router.errors import (
+    ConfigError,
+    ReplicaConnectTimedOut,
+    ReplicaReset,
+    ReplicaUnreachable,
+    RouterError,
+)
 from twisted_router.proxy.client import ReplicaAgent, ReplicaClient
 from twisted_router.proxy.connect import endpoint_for
 from twisted_router.proxy.pool import Pool
@@ -36,6 +42,29 @@ class Replica(Protocol):
         shown = self.transport.getPeerCertificate()  # type: ignore[union-attr]
         name = b"nobody" if shown is None else shown.get_issuer().CN.encode()
         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(name) + name)  # type: ignore[union-attr]
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self.over.callback(None)
+
+
+class Plain(Protocol):
+    """A server that answers a TLS greeting in plain HTTP."""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")  # type: ignore[union-attr]
+
+
+class Silent(Protocol):
+    """A server that accepts and says nothing."""
+
+    def connectionMade(self) -> None:
+        self.greeted: Deferred[None] = Deferred()
+        self.over: Deferred[None] = Deferred()
+        self.factory.accepted.callback(self)  # type: ignore[union-attr]
+
+    def dataReceived(self, data: bytes) -> None:
+        if not self.greeted.called:
+            self.greeted.callback(None)
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         self.over.callback(None)
@@ -115,6 +144,40 @@ class Tls(TestCase):
     async def test_unknown_authority(self) -> None:
         """A certificate from an authority that is not in the file is refused."""
         await self.refused(Deferred.fromCoroutine(self.ask(self.serve("127.0.0.1"), ca=STRANGER.pem)))
+
+    async def test_reason(self) -> None:
+        """A refused certificate is a failure to connect, with TLS's own words."""
+        port = self.serve("127.0.0.1")
+        with self.assertRaises(ReplicaUnreachable) as caught:
+            await self.ask(port, ca=STRANGER.pem)
+        self.assertIn("TLS: certificate verify failed", str(caught.exception))
+
+    async def test_no_tls(self) -> None:
+        """So is a replica that does not speak TLS at all."""
+        port = reactor.listenTCP(0, Factory.forProtocol(Plain), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        with self.assertRaises(ReplicaUnreachable) as caught:
+            await self.ask(port.getHost().port)
+        self.assertIn("TLS: ", str(caught.exception))
+
+    async def test_silent(self) -> None:
+        """One that says nothing is given up after the connect timeout, its connection dropped."""
+        accepted: Deferred[Silent] = Deferred()
+        factory = Factory.forProtocol(Silent)
+        factory.accepted = accepted  # type: ignore[attr-defined]
+        port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        clock = Clock()
+        config = ReplicaConfig(
+            "node0", "127.0.0.1", port.getHost().port, "https", ca_file=self.file(AUTHORITY.pem)
+        )
+        connecting = Pool(clock, endpoint_for(reactor, config, 60.0), 5.0, "node0").connect()
+        silent = await accepted
+        await silent.greeted
+        self.assertNoResult(connecting)
+        clock.advance(5)
+        self.failureResultOf(connecting, ReplicaConnectTimedOut)
+        await silent.over
 
     async def test_client_certificate(self) -> None:
         """The configured certificate is shown to a replica that demands one."""

@@ -15,6 +15,7 @@ from twisted.python.filepath import FilePath
 
 from ..config.model import ReplicaConfig
 from ..errors import ConfigError
+from .handshake import HandshakeEndpoint
 
 
 def endpoint_for(reactor: IReactorTime, replica: ReplicaConfig, timeout: float) -> IStreamClientEndpoint:
@@ -54,7 +55,7 @@ def endpoint_for(reactor: IReactorTime, replica: ReplicaConfig, timeout: float) 
         except Exception as error:
             why = str(error) or "it must hold a PEM certificate and its private key"
             raise _unusable(replica, replica.client_cert, why) from error
-    return wrapClientTLS(optionsForClientTLS(replica.host, trust, own), endpoint)
+    return HandshakeEndpoint(wrapClientTLS(optionsForClientTLS(replica.host, trust, own), endpoint))
 
 
 def _read(replica: ReplicaConfig, path: str) -> bytes:
