@@ -151,6 +151,9 @@ class Tls(TestCase):
         with self.assertRaises(ReplicaUnreachable) as caught:
             await self.ask(port, ca=STRANGER.pem)
         self.assertIn("TLS: certificate verify failed", str(caught.exception))
+        with self.assertRaises(ReplicaUnreachable) as caught:
+            await self.ask(port, "localhost")
+        self.assertIn("TLS: the certificate is for another name", str(caught.exception))
 
     async def test_no_tls(self) -> None:
         """So is a replica that does not speak TLS at all."""

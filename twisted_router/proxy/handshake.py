@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from service_identity import VerificationError
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import (
@@ -86,7 +87,9 @@ class _Greeting(Protocol):
 
 def tls_reason(failure: Failure) -> str:
     """Put into words why a handshake failed; OpenSSL gives lists of its functions."""
+    if failure.check(VerificationError):
+        return "the certificate is for another name or address"
     told = failure.value.args[0] if failure.value is not None and failure.value.args else None
     if isinstance(told, list):
-        return ", ".join(entry[-1] for entry in told if entry) or "the handshake was broken off"
+        return ", ".join(str(entry[-1]) for entry in told if entry) or "the handshake was broken off"
     return failure.getErrorMessage().rstrip(".") or type(failure.value).__name__
