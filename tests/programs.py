@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
@@ -85,3 +88,13 @@ def start(
 
     case.addCleanup(end)
     return watched
+
+
+def free_ports(count: int) -> int:
+    """The first of ``count`` free ports in a row, out of the range that outgoing connections are given."""
+    while True:
+        first = random.randrange(10000, 30000)
+        with ExitStack() as probes, suppress(OSError):
+            for port in range(first, first + count):
+                probes.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.client import HTTPConnectionPool
 
+from tests import programs
 from tests.programs import Watched, start
 from twisted_router.cli.demo import PREFIX, NoDemo, Workshop, free_ports, sweep
 from twisted_router.cli.render import QUESTION
@@ -149,7 +150,7 @@ class DemoTests(TestCase):
         return start(self, "-m", "twisted_router.cli.main", "demo", *flags)
 
     async def started(self) -> Running:
-        watched = self.demo("--port", str(free_ports(20000 + os.getpid() % 20000)))
+        watched = self.demo("--port", str(programs.free_ports(4)))
         await watched.wrote(b"Ctrl-C ends everything")
         text = watched.out.decode()
         (url,) = re.findall(r"(?m)^router +(http://\S+)/v1 ", text)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import sys
 import sysconfig
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -26,7 +24,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import HTTPConnectionPool, ResponseFailed
 from twisted.web.http_headers import Headers
 
-from tests.programs import Watched, start
+from tests.programs import Watched, free_ports, start
 
 T = TypeVar("T")
 
@@ -39,16 +37,6 @@ REPLICA = str(Path(__file__).with_name("replica.py"))
 def script(name: str) -> str:
     """Where one of our programs is installed."""
     return os.path.join(sysconfig.get_path("scripts"), name)
-
-
-def free_ports(count: int) -> int:
-    """The first of ``count`` free ports in a row, out of the range that outgoing connections are given."""
-    while True:
-        first = random.randrange(10000, 30000)
-        with ExitStack() as probes, suppress(OSError):
-            for port in range(first, first + count):
-                probes.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
 
 
 def is_alive(pid: int) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .scene import free_ports
+from tests.programs import free_ports
 
 README = (Path(__file__).resolve().parents[2] / "README.rst").read_text(encoding="utf-8")
 
