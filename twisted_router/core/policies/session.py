@@ -18,22 +18,33 @@ class SessionAffinity(Forgetful):
     def __init__(self, slack: int) -> None:
         self._slack = slack
         self._least = LeastOutstanding()
+        self._known: Sequence[Candidate] = ()
+        self._positions: dict[str, int] = {}
 
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
         """Follow the pin where the slack allows, else take the least loaded."""
-        least = self._least.find(candidates)
         home = ask.home
         if home is None:
             reason = Reason.NO_SESSION if ask.session is None else Reason.UNKNOWN_SESSION
         elif not self._slack:
             reason = Reason.AFFINITY_OFF
         else:
-            reason = Reason.HOME_GONE
-            for position, candidate in enumerate(candidates):
-                if candidate.instance == home:
-                    if candidate.outstanding <= candidates[least].outstanding + self._slack:
-                        return position, Reason.PINNED
-                    reason = Reason.OVER_SLACK
-                    break
+            position = self._position(home, candidates)
+            if position is not None and self._is_within_slack(candidates[position], candidates):
+                return position, Reason.PINNED
+            reason = Reason.HOME_GONE if position is None else Reason.OVER_SLACK
+        least = self._least.find(candidates)
         self._least.advance(least)
         return least, reason
+
+    def _is_within_slack(self, home: Candidate, candidates: Sequence[Candidate]) -> bool:
+        """Look for the idlest only where it matters: none has fewer than no requests."""
+        load = home.outstanding - self._slack
+        return load <= 0 or load <= candidates[self._least.find(candidates)].outstanding
+
+    def _position(self, home: str, candidates: Sequence[Candidate]) -> int | None:
+        """Find a replica among the candidates, who are the same ones from request to request."""
+        if candidates is not self._known:
+            self._known = candidates
+            self._positions = {one.instance: position for position, one in enumerate(candidates)}
+        return self._positions.get(home)
