@@ -43,7 +43,7 @@ check: $(READY) ## format, lint and types only
 	@$(BIN)/mypy
 
 bench: $(READY) ## what the router costs, next to nginx and to no router at all
-	@$(BIN)/python -m bench wire
+	@$(BIN)/python -m bench wire $(ARGS)
 
 soak: $(READY) ## half an hour of faults under load: nothing lost, nothing twice, nothing kept
 	@$(BIN)/python -m bench soak $(ARGS)
