@@ -32,6 +32,7 @@ from twisted_router.config.model import SESSION_SOURCES
 from twisted_router.core.fleet import Fleet
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.sessions import Pins
+from twisted_router.core.wish import Wish
 from twisted_router.proxy.framing import ChunkedBody, LengthBody, parse_head
 from twisted_router.proxy.head import SessionFinder
 from twisted_router.proxy.headers import for_client, for_replica
@@ -249,15 +250,15 @@ def pick(pins: int) -> Callable[[], Call]:
         fleet = Fleet(SessionAffinity(8), Pins(600.0, PINS), veto=10.0)
         for i in range(8):
             fleet.add_static(f"r{i}", f"http://127.0.0.1:{8001 + i}")
-        sessions = [f"bench-{i:07d}" for i in range(pins)]
-        for session in sessions:
-            fleet.pick(session, True, 0.0)
+        wishes = [Wish(name, name) for name in (f"bench-{i:07d}" for i in range(pins))]
+        for wish in wishes:
+            fleet.pick(wish, 0.0)
         at = 0
 
         def one() -> None:
             nonlocal at
             at = (at + 1) % pins
-            with fleet.lease(fleet.pick(sessions[at], True, 1.0), lambda: 1.0):
+            with fleet.lease(fleet.pick(wishes[at], 1.0), lambda: 1.0):
                 pass
 
         return one

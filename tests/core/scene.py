@@ -30,6 +30,7 @@ from twisted_router.core.sessions import PIN_CAP, Pins
 from twisted_router.core.slots import Handle, Pool, plan_pool
 from twisted_router.core.snapshot import FleetView, ReplicaView
 from twisted_router.core.supervision import Launching
+from twisted_router.core.wish import Wish
 
 _E = TypeVar("_E")
 
@@ -138,7 +139,7 @@ class Scene:
 
     def ask(self, session: str = "s", *, known: bool = True) -> tuple[Choice, Lease]:
         """Route one request."""
-        choice = self.fleet.pick(session, known, self.now)
+        choice = self.fleet.pick(Wish(session, session if known else None), self.now)
         return choice, self.fleet.lease(choice, self.seconds)
 
     def member(self, instance: str) -> Member:

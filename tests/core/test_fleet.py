@@ -16,6 +16,7 @@ from twisted_router.core.effects import (
 )
 from twisted_router.core.policies.vocabulary import Reason
 from twisted_router.core.records import PinRecord
+from twisted_router.core.wish import Wish
 from twisted_router.errors import Conflict, NoReplicaReady, NotFound
 
 from .scene import Scene, record_of
@@ -261,7 +262,7 @@ class HealthTests(SynchronousTestCase):
         """With everything out a request is rejected and counted."""
         scene = static("a")
         scene.silence("a")
-        self.assertRaises(NoReplicaReady, scene.fleet.pick, "s", True, scene.now)
+        self.assertRaises(NoReplicaReady, scene.fleet.pick, Wish("s", "s"), scene.now)
         self.assertEqual(scene.view().rejected, 1)
         self.assertEqual((scene.view().ready, scene.view().failed), (0, 0))
 

@@ -4,6 +4,7 @@ from twisted.internet.defer import CancelledError, fail, succeed
 
 from tests.services.fakes import KeeperTestCase, handle_of
 from twisted_router.core.effects import ProbeAnswered
+from twisted_router.core.wish import Wish
 from twisted_router.errors import Conflict, LaunchFailed, NotFound, StopUnconfirmed
 from twisted_router.services.presence import Presence
 
@@ -182,6 +183,6 @@ class Sessions(KeeperTestCase):
         """A conversation that is ended has no home any more."""
         self.successResultOf(self.admin.grow("d1"))
         self.keeper.apply(ProbeAnswered("i1", 200))
-        self.fleet.pick("s", True, 0.0)
+        self.fleet.pick(Wish("s", "s"), 0.0)
         self.admin.end_session("s")
         self.assertEqual(len(self.pins), 0)

@@ -7,6 +7,7 @@ from tests.services.fakes import KeeperTestCase, handle_of
 from twisted_router.core.effects import Phase, ProbeAnswered
 from twisted_router.core.members import Member
 from twisted_router.core.records import FleetRecord, LaunchTime, PinRecord, Reservation, SlotRecord
+from twisted_router.core.wish import Wish
 from twisted_router.errors import Conflict, StateFileError
 from twisted_router.services.adoption import Adoption
 from twisted_router.services.presence import Presence
@@ -206,7 +207,7 @@ class Pinned(AdoptionTestCase):
         )
         self.adoption.adopt()
         self.asked["d1"].callback(200)
-        self.assertEqual(self.fleet.pick("s1", True, 0.0).member.instance, "a")
+        self.assertEqual(self.fleet.pick(Wish("s1", "s1"), 0.0).member.instance, "a")
 
     def test_home_gone(self) -> None:
         """Pins of a replica that was not adopted, or is unknown, are released."""

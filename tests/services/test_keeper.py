@@ -6,6 +6,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.services.fakes import GRACE, KeeperTestCase, handle_of
 from twisted_router.core.effects import ConnectRefused, Grow, ProbeAnswered, ProbeSilent, Silence
+from twisted_router.core.wish import Wish
 from twisted_router.errors import LaunchFailed, LaunchUncertain, ShuttingDown, StopUnconfirmed
 from twisted_router.services.keeper import CLOSE_TIMEOUT, SAVE_AGAIN
 from twisted_router.services.presence import Presence
@@ -244,7 +245,7 @@ class Order(KeeperTestCase):
         self.keeper.apply(ProbeAnswered("i1", 200))
         for _ in range(2):
             self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick("s", True, 0.0), self.clock.seconds)
+        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
         retired = self.admin.retire("d1")
         self.clock.advance(200)
         self.assertNoResult(retired)
@@ -258,7 +259,7 @@ class Order(KeeperTestCase):
         self.keeper.apply(ProbeAnswered("i1", 200))
         for _ in range(2):
             self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick("s", True, 0.0), self.clock.seconds)
+        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
         retired = self.admin.retire("d1")
         lease.release()
         self.keeper.apply(ProbeAnswered("static", 200))
@@ -271,7 +272,7 @@ class Order(KeeperTestCase):
         self.keeper.apply(ProbeAnswered("i1", 200))
         for _ in range(2):
             self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick("s", True, 0.0), self.clock.seconds)
+        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
         retired = self.admin.retire("d1")
         self.clock.advance(299.9)
         self.assertNoResult(retired)
@@ -342,7 +343,7 @@ class Ending(KeeperTestCase):
         self.keeper.apply(ProbeAnswered("i1", 200))
         for _ in range(2):
             self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick("s", True, 0.0), self.clock.seconds)
+        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
         self.keeper.stop_replicas()
         self.assertEqual([entry[1] for entry in self.here.did("stop")], ["d2"])
         self.keeper.hasten()
@@ -354,7 +355,7 @@ class Ending(KeeperTestCase):
         self.keeper.apply(ProbeAnswered("i1", 200))
         for _ in range(2):
             self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick("s", True, 0.0), self.clock.seconds)
+        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
         stopped = self.keeper.stop_replicas()
         self.here.stopping["i2"][0].callback(None)
         self.keeper.hasten()

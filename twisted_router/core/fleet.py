@@ -22,12 +22,12 @@ from .effects import (
 from .members import Choice, Lease, Member
 from .policies.gate import Gate
 from .policies.vocabulary import Affinity, Ask, Policy, Reason
-from .prefix import Prompt
 from .records import FleetRecord, PinRecord
 from .sessions import Pin, Pins
 from .snapshot import FleetView
 from .supervision import NO_LAUNCHING, Launching, Supervision
 from .waiting import Hold
+from .wish import Wish
 
 #: Probes a replica may miss in a row before it leaves rotation (manual: Readiness and Failover).
 MISSES_ALLOWED = 2
@@ -82,15 +82,9 @@ class Fleet:
         """Whether the policy reads a request's text, and what becomes of it."""
         return self._policy.wants_prompt
 
-    def pick(
-        self, session: str, known: bool, now: float, prompt: Prompt | None = None, streams: bool = True
-    ) -> Choice:
+    def pick(self, wish: Wish, now: float) -> Choice:
         """Choose a replica for one request and pin its conversation there.
 
-        :param session: the conversation's id, minted for this request where the client named none.
-        :param known: whether the client named it.
-        :param prompt: what is known of its text, where the policy ``wants_prompt``.
-        :param streams: it asked for a stream, so that its first byte says when its prompt was computed.
         :raises NoReplicaReady: nothing is routable.
         :raises QueueFull: everything that is routable is at ``max_outstanding``.
         """
@@ -100,13 +94,13 @@ class Fleet:
             if self._routable:
                 raise QueueFull(f"every routable replica has {self._most} requests (--max-outstanding)")
             raise NoReplicaReady("no serving replica is currently routable; GET /health shows each one")
-        pin = self._pins.find(session, now) if known else None
-        ask = Ask(session if known else None, None if pin is None else pin.home, now, prompt, streams)
+        pin = None if wish.named is None else self._pins.find(wish.named, now)
+        ask = Ask(wish.named, None if pin is None else pin.home, now, wish.prompt, wish.streams)
         position, reason = self._policy.choose(ask, candidates)
         self._routed += 1
         if reason.affinity is Affinity.HIT:
             self._hits += 1
-        return self._settle(session, ask, candidates[position], reason, pin, now)
+        return self._settle(wish.session, ask, candidates[position], reason, pin)
 
     def reject(self) -> None:
         """Count a request that gets no replica."""
@@ -122,18 +116,14 @@ class Fleet:
         refused.member.routed -= 1
         ask = Ask(refused.ask.session, None, now, refused.ask.prompt, refused.ask.streams)
         position, _ = self._policy.choose(ask, others)
-        return self._settle(
-            refused.pin.session, ask, others[position], Reason.CONNECT_REFUSED, refused.pin, now
-        )
+        return self._settle(refused.pin.session, ask, others[position], Reason.CONNECT_REFUSED, refused.pin)
 
     def report_capacity(self, instance: str, tokens: int) -> None:
         """Take note of how many tokens a replica's cache holds; only a gate cares."""
         if self._gate is not None:
             self._gate.report_capacity(instance, tokens)
 
-    def must_wait(
-        self, session: str, known: bool, prompt: Prompt | None, now: float, ahead: int
-    ) -> Hold | None:
+    def must_wait(self, wish: Wish, now: float, ahead: int) -> Hold | None:
         """Tell why a request had better wait before it is picked for, or None.
 
         :param ahead: how many wait already; who comes later does not overtake them.
@@ -143,14 +133,14 @@ class Fleet:
             return Hold.COLD
         if self._gate is None:
             return Hold.COLD if ahead else None
-        ask = Ask(session if known else None, None, now, prompt)
+        ask = Ask(wish.named, None, now, wish.prompt, wish.streams)
         return None if self._gate.admits(ask, candidates, ahead) else Hold.WORKING_SET
 
-    def rank(self, session: str, known: bool, prompt: Prompt | None, now: float) -> int:
+    def rank(self, wish: Wish, now: float) -> int:
         """The order among those who wait: smaller ones first, equal ones as they came."""
         if self._gate is None:
             return 0
-        return self._gate.rank(Ask(session if known else None, None, now, prompt))
+        return self._gate.rank(Ask(wish.named, None, now, wish.prompt, wish.streams))
 
     def _open(self) -> tuple[Member, ...]:
         """The routable replicas that may be given one more request."""
@@ -159,12 +149,10 @@ class Fleet:
             return self._routable
         return tuple(member for member in self._routable if member.outstanding < most)
 
-    def _settle(
-        self, session: str, ask: Ask, member: Member, reason: Reason, pin: Pin | None, now: float
-    ) -> Choice:
+    def _settle(self, session: str, ask: Ask, member: Member, reason: Reason, pin: Pin | None) -> Choice:
         member.routed += 1
         if pin is None or pin.home != member.instance:
-            pin = self._pins.place(session, member.instance, now)
+            pin = self._pins.place(session, member.instance, ask.now)
         return Choice(member, reason, ask, pin, self._policy.observe(ask, member, reason))
 
     def lease(self, choice: Choice, clock: Callable[[], float]) -> Lease:

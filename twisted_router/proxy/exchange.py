@@ -13,6 +13,7 @@ from ..core.effects import NO_USAGE, ConnectRefused, Ending, Event, Outcome, Ses
 from ..core.fleet import Fleet
 from ..core.members import Choice, Lease, Member
 from ..core.prefix import read_prompt
+from ..core.wish import Wish
 from ..errors import (
     NoReplicaReady,
     Overloaded,
@@ -31,7 +32,7 @@ from .downstream import Downstream
 from .framing import BadResponse, CloseBody
 from .head import SessionFinder, asks_for_stream
 from .headers import VerbatimHeaders, for_client, for_replica
-from .holding import Holding, Ticket, Wish
+from .holding import Holding, Ticket
 from .usage import UsageReader
 from .wire import WireResponse
 
@@ -124,9 +125,7 @@ class Exchange:
         reads = front.fleet.wants_prompt or front.record is not None
         prompt = read_prompt(self._body) if reads else None
         self._size = len(self._body)
-        self.wish = Wish(
-            self._session, found is not None, prompt, asks_for_stream(self._body) if prompt else True
-        )
+        self.wish = Wish(self._session, found, prompt, asks_for_stream(self._body) if prompt else True)
         try:
             self._leave = front.enter(self.cut_off)
             self._ticket = front.holding.ask(self) if front.holding is not None else None
@@ -140,10 +139,10 @@ class Exchange:
 
     def resume(self) -> None:
         """Go on to a replica, at once or after having waited for one."""
-        front, wish = self._front, self.wish
+        front = self._front
         self._ticket = None
         try:
-            choice = front.fleet.pick(wish.session, wish.known, front.seconds(), wish.prompt, wish.streams)
+            choice = front.fleet.pick(self.wish, front.seconds())
         except (NoReplicaReady, QueueFull) as error:
             self.refuse(error)
         else:
@@ -360,9 +359,8 @@ class Exchange:
             front.apply(SessionFinished(self._session))
         seconds = front.seconds() - self._began
         if good and front.record is not None:
-            session = self._session if self.wish.known else None
             chain = self.wish.prompt.chain if self.wish.prompt is not None else ()
-            front.record(Turn(session, self._size, chain, usage, seconds, self._sent, is_final))
+            front.record(Turn(self.wish.named, self._size, chain, usage, seconds, self._sent, is_final))
         front.recorder.ended(
             Outcome(
                 ending,

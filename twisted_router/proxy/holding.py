@@ -5,32 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol as Shape
 
-from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from ..core.fleet import Fleet
-from ..core.prefix import Prompt
 from ..core.waiting import Hold, Waiter, WaitingRoom
+from ..core.wish import Wish
 from ..errors import QueueFull, QueueTimedOut, RouterError
 
 #: How many may wait for room in a cache where ``--queue-size`` sets no bound.
 GATE_SIZE = 10_000
-
-
-@frozen
-class Wish:
-    """What a request asks of the fleet.
-
-    :ivar known: the client named the session.
-    :ivar prompt: what is known of its text, where the policy wants that.
-    :ivar streams: it asked for a stream.
-    """
-
-    session: str
-    known: bool
-    prompt: Prompt | None
-    streams: bool
 
 
 class Held(Shape):
@@ -94,7 +78,7 @@ class Holding:
         if why is None or (why is Hold.COLD and not self._size):
             return None
         now = self._now()
-        rank = self._fleet.rank(held.wish.session, held.wish.known, held.wish.prompt, now)
+        rank = self._fleet.rank(held.wish, now)
         patience = self._timeout if why is Hold.COLD else self._max_hold
         ticket = self._room.enter(held, why, now, patience, rank)
         if ticket is None:
@@ -123,7 +107,7 @@ class Holding:
         self._set_timer()
 
     def _why(self, wish: Wish, ahead: int) -> Hold | None:
-        return self._fleet.must_wait(wish.session, wish.known, wish.prompt, self._now(), ahead)
+        return self._fleet.must_wait(wish, self._now(), ahead)
 
     def _may_go(self, held: Held) -> bool:
         return self._why(held.wish, 0) is None
