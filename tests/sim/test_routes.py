@@ -7,7 +7,7 @@ import json
 import struct
 from typing import Any, cast
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -80,11 +80,12 @@ class ReplicaCase(SynchronousTestCase):
         self.clock = Clock()
         self.replica = self.make()
 
-    def make(self, **faults: Any) -> Replica:
+    def make(self, stream_interval: int = 1, **faults: Any) -> Replica:
         limits = Limits(kv_tokens=3200, max_num_seqs=2)
         cost = CostModel(step=1.0, prefill_rate=1e30)
         self.driver = Driver(Engine(limits, cost), self.clock, self.clock.seconds)
-        replica = Replica(self.driver, IDENTITY, Faults(**faults), self.clock, die)
+        identity = evolve(IDENTITY, stream_interval=stream_interval)
+        replica = Replica(self.driver, identity, Faults(**faults), self.clock, die)
         replica.loaded = True
         self.site = QuietSite(replica, reactor=self.clock, timeout=None)
         return replica
@@ -129,6 +130,16 @@ class ChatTests(ReplicaCase):
         self.assertEqual(client.events[-1]["choices"][0]["finish_reason"], "length")
         self.assertTrue(client.body.endswith(b"data: [DONE]\n\n"))
 
+    def test_stream_interval(self) -> None:
+        """The first token comes alone, then so many an event; the last event has what is left."""
+        self.replica = self.make(stream_interval=3)
+        client = self.ask("/v1/chat/completions", {"stream": True, "max_tokens": 6, **HELLO})
+        self.clock.pump([1.0] * 4)
+        self.assertEqual(len(client.events), 3)
+        self.run_out()
+        said = [event["choices"][0]["delta"].get("content") for event in client.events]
+        self.assertEqual(said, ["", "This", " answer is s", "imulated", None])
+
     def test_usage_in_stream(self) -> None:
         """``include_usage`` adds one chunk without choices."""
         options = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 2}
@@ -147,6 +158,15 @@ class ChatTests(ReplicaCase):
         self.run_out()
         cached = [turn.json["usage"]["prompt_tokens_details"]["cached_tokens"] for turn in (first, second)]
         self.assertEqual(cached, [0, 16])
+
+    def test_reset_prefix_cache(self) -> None:
+        """POST /reset_prefix_cache forgets what nobody uses; a GET of it does not exist."""
+        self.ask("/v1/chat/completions", HELLO)
+        self.run_out()
+        self.assertEqual(self.ask("/reset_prefix_cache").status, 404)
+        self.assertEqual(self.driver.engine.cache.idle, 1)
+        self.assertEqual(self.ask("/reset_prefix_cache", method="POST").status, 200)
+        self.assertEqual(self.driver.engine.cache.idle, 0)
 
     def test_lengths(self) -> None:
         """``max_tokens`` bounds, ``min_tokens`` stretches, ``ignore_eos`` fills; the reason says which."""

@@ -34,9 +34,9 @@ class Script:
         """Token number ``index``, counted from 0."""
         return self._pieces[index % len(self._pieces)]
 
-    def text(self, tokens: int) -> str:
-        """The first ``tokens`` tokens."""
-        return "".join(self.piece(index) for index in range(tokens))
+    def text(self, tokens: int, start: int = 0) -> str:
+        """The tokens from number ``start`` up to, and without, number ``tokens``."""
+        return "".join(self.piece(index) for index in range(start, tokens))
 
 
 @frozen

@@ -9,6 +9,9 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_router.sim.engine import Engine, Job, Work
 
+#: Seconds between two looks at least; shorter steps are taken several at a time.
+FINEST = 0.002
+
 
 class Listener(Protocol):
     """Who wants to know how a job goes."""
@@ -19,6 +22,8 @@ class Listener(Protocol):
 
 class Driver:
     """The only caller of ``engine.step``.
+
+    A timer that fires late costs no simulated time: each step ends and the next begins when it is due.
 
     :param seconds: a monotonic clock; ``scale`` simulated seconds pass in each of its seconds.
     """
@@ -31,14 +36,17 @@ class Driver:
         self._seconds = seconds
         self._scale = scale
         self._listeners: dict[Job, Listener] = {}
+        self._due: float | None = None
+        self._stepping = False
         self._call: IDelayedCall | None = None
 
     def submit(self, work: Work, listener: Listener) -> Job:
         """Queue ``work``; ``listener`` hears of each token. Raises ``engine.DoesNotFit``."""
+        # What is over by now was so before this work came.
+        self._catch_up()
         job = self.engine.submit(work, self._now())
         self._listeners[job] = listener
-        if self._call is None:
-            self._step(self._now())
+        self._catch_up()
         return job
 
     def abort(self, job: Job) -> None:
@@ -52,13 +60,31 @@ class Driver:
     def _woken(self, due: float) -> None:
         self._call = None
         # A timer may fire a rounding error early; the step is over all the same.
-        self._step(max(due, self._now()))
+        self._catch_up(due)
 
-    def _step(self, now: float) -> None:
-        step = self.engine.step(now)
-        if step.wake is not None:
-            delay = max(0.0, (step.wake - now) / self._scale)
-            self._call = self._timer.callLater(delay, self._woken, step.wake)
+    def _catch_up(self, least: float = 0.0) -> None:
+        """Take the steps that are due, and be woken for the next one."""
+        if self._stepping:
+            # A listener has submitted: whoever called it goes on when it returns.
+            return
+        self._stepping = True
+        try:
+            now = max(least, self._now())
+            if self._due is None and self.engine.waiting:
+                self._due = now
+            while self._due is not None and self._due <= now:
+                self._step(self._due)
+                if self._due is None and self.engine.waiting:
+                    self._due = now
+        finally:
+            self._stepping = False
+        if self._call is None and self._due is not None:
+            delay = max(FINEST, (self._due - now) / self._scale)
+            self._call = self._timer.callLater(delay, self._woken, self._due)
+
+    def _step(self, at: float) -> None:
+        step = self.engine.step(at)
+        self._due = step.wake
         for job in step.tokens:
             # A listener told before this one may have aborted the job.
             listener = self._listeners.pop(job, None) if job.done else self._listeners.get(job)

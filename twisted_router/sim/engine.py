@@ -178,6 +178,10 @@ class BlockCache:
                 del self._held[key]
                 self._idle[key] = None
 
+    def forget(self) -> None:
+        """Drop every idle block."""
+        self._idle.clear()
+
     def _hold(self, key: Hashable) -> None:
         self._idle.pop(key, None)
         self._held[key] = self._held.get(key, 0) + 1

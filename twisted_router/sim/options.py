@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from math import inf
 
 from twisted.python import usage
 
@@ -44,6 +45,11 @@ def seconds(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise ValueError(f"expected at least 0, got {text}")
     return value
+
+
+def span(text: str) -> float:
+    """A coerce function for numbers above 0; ``inf`` is one."""
+    return inf if text == "inf" else positive(text)
 
 
 def loading(text: str) -> str:
@@ -101,6 +107,9 @@ class SimOptions(usage.Options):
         _flag("batch-tokens", 2048, "Tokens computed in one step.", whole(1)),
         _flag("prefill-rate", 2000.0, "Prompt tokens computed in a second.", positive),
         _flag("step-ms", 20.0, "Milliseconds of one decoding step.", positive),
+        _flag("attention-span", inf, "Tokens of context that make a prompt token cost twice as much.", span),
+        _flag("context-ns", 0.0, "Nanoseconds each token of context adds to a decoding step.", seconds),
+        _flag("stream-interval", 1, "Tokens in one event of a stream; the first comes alone.", whole(1)),
         _flag("max-tokens-default", 64, "Length of an answer, in tokens, when it ends by itself.", whole(1)),
         _flag("time-scale", 1.0, "How many simulated seconds pass in a second.", positive),
         _flag("load-time", 0.0, "Simulated seconds until the model is loaded.", seconds),

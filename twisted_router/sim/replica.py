@@ -49,7 +49,12 @@ def build(options: SimOptions, timer: IReactorTime) -> Replica:
         max_num_seqs=options["max-num-seqs"],
         batch_tokens=options["batch-tokens"],
     )
-    cost = CostModel(step=options["step-ms"] / 1000, prefill_rate=options["prefill-rate"])
+    cost = CostModel(
+        step=options["step-ms"] / 1000,
+        prefill_rate=options["prefill-rate"],
+        attention_span=options["attention-span"],
+        per_context=options["context-ns"] / 1e9,
+    )
     driver = Driver(Engine(limits, cost), timer, time.monotonic, options["time-scale"])
     identity = Identity(
         name=options.served_name,
@@ -58,6 +63,7 @@ def build(options: SimOptions, timer: IReactorTime) -> Replica:
         max_model_len=options["max-model-len"],
         default_tokens=options["max-tokens-default"],
         created=int(time.time()),
+        stream_interval=options["stream-interval"],
     )
     faults = Faults(
         die_after=options["die-after"],

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from twisted.web import http, resource, server
@@ -54,7 +54,10 @@ class Refused(Exception):
 
 @frozen
 class Identity:
-    """Who the replica says it is."""
+    """Who the replica says it is, and how it speaks.
+
+    :ivar stream_interval: tokens in one event of a stream; the first comes alone.
+    """
 
     name: str
     root: str
@@ -62,6 +65,7 @@ class Identity:
     max_model_len: int
     default_tokens: int
     created: int
+    stream_interval: int = 1
 
 
 class Finisher(Protocol):
@@ -87,18 +91,24 @@ class Exchange:
     abort: Callable[[Job], None]
     stream: Dialect | None = None
     cut_after: int | None = None
+    interval: int = 1
+    _shown: int = field(default=0, init=False)
 
     def progressed(self, job: Job) -> None:
-        """Show the newest token, or the whole answer with the last one."""
+        """Show the newest tokens, or the whole answer with the last one."""
         if self.stream is not None:
             self._stream(self.stream, job)
         elif job.done:
             self._answer(job)
 
     def _stream(self, dialect: Dialect, job: Job) -> None:
-        data = dialect.opening() if job.generated == 1 else b""
-        data += dialect.token(self.script.piece(job.generated - 1))
-        if self.cut_after is not None and job.generated >= self.cut_after:
+        cut = self.cut_after is not None and job.generated >= self.cut_after
+        if self._shown and not job.done and not cut and job.generated < self._shown + self.interval:
+            return
+        data = b"" if self._shown else dialect.opening()
+        data += dialect.token(self.script.text(job.generated, self._shown))
+        self._shown = job.generated
+        if cut:
             self.abort(job)
             self.request.write(data)
             self.request.loseConnection()
@@ -182,6 +192,9 @@ class Replica(resource.Resource):
             return
         elif path == b"/health":
             self._timer.callLater(self._faults.slow_health, self._health, request)
+        elif path == b"/reset_prefix_cache" and request.method == b"POST":
+            self._driver.engine.cache.forget()
+            _reply(request, http.OK, b"")
         elif path in self._shown:
             text = b"text/plain; version=0.0.4; charset=utf-8"
             kind = text if path == b"/metrics" else b"application/json"
@@ -292,7 +305,14 @@ class Replica(resource.Resource):
         dialect: Dialect | None = None,
     ) -> None:
         exchange = Exchange(
-            request, self._script, natural, whole, self._driver.abort, dialect, self._faults.cut_after
+            request,
+            self._script,
+            natural,
+            whole,
+            self._driver.abort,
+            dialect,
+            self._faults.cut_after,
+            self._identity.stream_interval,
         )
         try:
             job = self._driver.submit(work, exchange)
