@@ -206,6 +206,7 @@ class _Parts:
             self.fleet,
             self.clients,
             self.traffic.enter,
+            self.traffic.leave,
             self.keeper.apply,
             self.metrics,
             SessionFinder(self.settings.session_sources),

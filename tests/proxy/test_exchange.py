@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from errno import EMFILE
 
 from twisted.internet.defer import Deferred
@@ -12,7 +13,7 @@ from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
 from tests.proxy.fakes import Endpoint, Line
-from twisted_router.core.effects import Ending, Event, Outcome
+from twisted_router.core.effects import Ending, Event, Outcome, SessionFinished
 from twisted_router.core.fleet import Fleet
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.policies.vocabulary import Reason
@@ -44,6 +45,9 @@ class Client:
     def take_body(self) -> bytes:
         body, self.body = self.body, b""
         return body
+
+    def forget_head(self) -> None:
+        self.requestHeaders = Headers()
 
     def is_persistent(self) -> bool:
         return self.clientproto == b"HTTP/1.1"
@@ -95,11 +99,12 @@ class ExchangeTests(SynchronousTestCase):
         self.fleet.add_static("a", "http://a:1")
         self.recorder = Recorder()
         self.events: list[Event] = []
-        self.left = 0
+        self.inside: list[Callable[[], object]] = []
         self.front = Front(
             self.fleet,
             Clients(self.clock, lambda member: self.endpoint, 5.0),
-            lambda abort: self.leave,
+            self.inside.append,
+            self.inside.remove,
             self.events.append,
             self.recorder,
             SessionFinder(("x-session-id",)),
@@ -108,17 +113,14 @@ class ExchangeTests(SynchronousTestCase):
             lambda: "minted",
         )
 
-    def leave(self) -> None:
-        self.left += 1
-
     def start(self, client: Client) -> Line:
         Exchange(self.front, client).start()
         return self.endpoint.line
 
     def outcome(self) -> Outcome:
-        """The one outcome; the lease is back, the gate was left, once, and no deadline is armed."""
+        """The one outcome; the lease is back, nobody is inside, and no deadline is armed."""
         (outcome,) = self.recorder.outcomes
-        self.assertEqual((self.left, self.recorder.begun, len(self.front.deadlines)), (1, 1, 0))
+        self.assertEqual((self.inside, self.recorder.begun, len(self.front.deadlines)), ([], 1, 0))
         self.assertEqual([member.outstanding for member in self.fleet.members()], [0])
         return outcome
 
@@ -137,6 +139,26 @@ class ExchangeTests(SynchronousTestCase):
             Outcome(Ending.DONE, "a", 200, Reason.NO_SESSION, "minted", "POST", "/v1/x", 7.0, 3.0, 2),
         )
         self.assertEqual(client.journal, ["registered", "sent", "sent", "sent", "unregistered", "complete"])
+
+    def test_forgotten(self) -> None:
+        """While an answer goes on nobody holds the request: not its fields, not its body."""
+        client = Client(body=b"{}")
+        client.requestHeaders.addRawHeader(b"X-Long", b"y" * 1000)
+        exchange = Exchange(self.front, client)
+        exchange.start()
+        self.endpoint.line.deliver(OK)
+        held = [client.requestHeaders, exchange._headers.lines, exchange._body]
+        self.assertEqual(held, [Headers(), [], b""])
+
+    def test_final_after_all(self) -> None:
+        """A conversation that its last request ends is over when that has been answered."""
+        client = Client()
+        client.requestHeaders.addRawHeader(b"X-Dynamo-Session-Final", b" True")
+        line = self.start(client)
+        line.deliver(OK)
+        self.assertEqual(self.events, [])
+        line.deliver(b"ok")
+        self.assertEqual(self.events, [SessionFinished("minted")])
 
     def test_one_write(self) -> None:
         """A head and the body that came with it go out in one write."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.error import ConnectionLost
 from twisted.internet.protocol import ClientCreator, Factory, Protocol
 from twisted.internet.task import Clock
@@ -612,3 +613,18 @@ class Writer(TestCase):
         self.assertFalse(wire.is_fresh())
         wire.abort()
         await lost
+
+    async def test_nobody_between(self) -> None:
+        """What an endpoint puts between a connection and its wire is gone once they are together."""
+        factory = Factory.forProtocol(Quiet)
+        factory.accepted = Deferred()  # type: ignore[attr-defined]
+        port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        lost: Deferred[Wire] = Deferred()
+        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+        wire = await endpoint.connect(Factory.forProtocol(lambda: Wire(lambda wire: None, lost.callback)))
+        self.assertIs(wire.transport.protocol, wire)
+        far = await factory.accepted  # type: ignore[attr-defined]
+        far.transport.loseConnection()
+        await lost
+        await far.over

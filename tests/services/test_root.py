@@ -227,11 +227,15 @@ class Stopping(RootTestCase):
     def test_requests_first(self) -> None:
         """While requests are under way new ones are refused, and nothing behind them is taken down."""
         self.start()
-        leave = self.traffic.enter(lambda: None)
+
+        def abort() -> None:
+            """Nobody is cut here."""
+
+        self.traffic.enter(abort)
         stopping = self.root.stopService()
         self.assertTrue(self.traffic.closing)
         self.assertEqual(self.journal, ["stopping replicas"])
-        leave()
+        self.traffic.leave(abort)
         self.successResultOf(stopping)
 
     def test_replicas_before_the_state(self) -> None:

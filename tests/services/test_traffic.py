@@ -11,16 +11,20 @@ def nothing() -> None:
     """An abort that nobody is expected to call."""
 
 
+def nothing_else() -> None:
+    """Another one."""
+
+
 class Gate(SynchronousTestCase):
     def setUp(self) -> None:
         self.traffic = Traffic()
 
     def test_count(self) -> None:
         """A request counts from its entry to its end, once, however often its end is told."""
-        leave = self.traffic.enter(nothing)
         self.traffic.enter(nothing)
-        leave()
-        leave()
+        self.traffic.enter(nothing_else)
+        self.traffic.leave(nothing)
+        self.traffic.leave(nothing)
         self.assertEqual(len(self.traffic), 1)
 
     def test_refuse(self) -> None:
@@ -36,21 +40,22 @@ class Gate(SynchronousTestCase):
 
     def test_drained_at_the_last(self) -> None:
         """Whoever waits is told when the last request ends, not before."""
-        leaving = [self.traffic.enter(nothing) for _ in range(2)]
+        self.traffic.enter(nothing)
+        self.traffic.enter(nothing_else)
         waiting = [self.traffic.drained() for _ in range(2)]
-        leaving[0]()
+        self.traffic.leave(nothing)
         self.assertNoResult(waiting[0])
-        leaving[1]()
+        self.traffic.leave(nothing_else)
         for one in waiting:
             self.successResultOf(one)
 
     def test_cancel(self) -> None:
         """One who waits no longer disturbs nobody else."""
-        leave = self.traffic.enter(nothing)
+        self.traffic.enter(nothing)
         impatient, patient = self.traffic.drained(), self.traffic.drained()
         impatient.cancel()
         self.failureResultOf(impatient, CancelledError)
-        leave()
+        self.traffic.leave(nothing)
         self.successResultOf(patient)
 
     def test_cut(self) -> None:
@@ -59,9 +64,9 @@ class Gate(SynchronousTestCase):
 
         def abort_first() -> None:
             cut.append("first")
-            leave()
+            self.traffic.leave(abort_first)
 
-        leave = self.traffic.enter(abort_first)
+        self.traffic.enter(abort_first)
         self.traffic.enter(lambda: cut.append("second"))
         self.assertEqual(self.traffic.cut(), 2)
         self.assertEqual(cut, ["first", "second"])

@@ -211,6 +211,7 @@ class Router:
             self.fleet,
             self.clients,
             self.traffic.enter,
+            self.traffic.leave,
             self.apply,
             self.notes,
             SessionFinder(SESSION_SOURCES),

@@ -22,6 +22,9 @@ class Downstream(Protocol):
     def take_body(self) -> bytes:
         """Return the upload and forget it, so that a long answer does not keep it in memory."""
 
+    def forget_head(self) -> None:
+        """Let go of the request's fields, which nobody will look at again."""
+
     def is_persistent(self) -> bool:
         """Tell whether the connection may serve another request afterwards."""
 

@@ -36,6 +36,8 @@ from .holding import Holding, Ticket
 from .usage import UsageReader
 from .wire import WireResponse
 
+_NO_FIELDS = VerbatimHeaders([])
+
 #: Methods whose requests carry a length even when they have no body.
 _BODY_METHODS = frozenset((b"POST", b"PUT", b"PATCH"))
 
@@ -45,8 +47,8 @@ class Front:
     """What every exchange needs; one for the whole router.
 
     :ivar clients: the treq client of a replica.
-    :ivar enter: lets a request in and returns what to call at its end; takes what breaks it off, and raises
-        ``ShuttingDown`` when nobody is let in any more.
+    :ivar enter: lets a request in; takes what breaks it off, ``ShuttingDown`` is raised when none is.
+    :ivar leave: takes the same at the request's end.
     :ivar apply: takes an event to the fleet and sees to the effects.
     :ivar deadlines: the queue of ``--request-timeout``.
     :ivar seconds: the monotonic clock.
@@ -58,7 +60,8 @@ class Front:
 
     fleet: Fleet
     clients: Callable[[Member], ReplicaClient]
-    enter: Callable[[Callable[[], object]], Callable[[], None]]
+    enter: Callable[[Callable[[], object]], None]
+    leave: Callable[[Callable[[], object]], None]
     apply: Callable[[Event], object]
     recorder: IRecorder
     finder: SessionFinder
@@ -90,9 +93,10 @@ class Exchange:
     _log = Logger()
     # Set once the request is looked at, in ``start``.
     wish: Wish
-    _headers: VerbatimHeaders
+    _headers = _NO_FIELDS
     _body = b""
     _size = 0
+    _is_final = False
 
     def __init__(self, front: Front, request: Downstream) -> None:
         self._front = front
@@ -109,7 +113,6 @@ class Exchange:
         self._response: WireResponse | None = None
         self._head: bytes | None = None  # ours to the client, waiting for the first bytes of the body
         self._ended = False
-        self._leave: Callable[[], None] | None = None
         self._ticket: Ticket | None = None
         self._by_close = False
         self._moved = False
@@ -122,12 +125,14 @@ class Exchange:
         found = front.finder.find(request.requestHeaders, self._body)
         self._session = front.mint() if found is None else found
         self._headers = for_replica(request.requestHeaders)
+        finals = request.requestHeaders.getRawHeaders(b"x-dynamo-session-final")
+        self._is_final = finals is not None and finals[0].strip().lower() == b"true"
         reads = front.fleet.wants_prompt or front.record is not None
         prompt = read_prompt(self._body) if reads else None
         self._size = len(self._body)
         self.wish = Wish(self._session, found, prompt, asks_for_stream(self._body) if prompt else True)
         try:
-            self._leave = front.enter(self.cut_off)
+            front.enter(self.cut_off)
             self._ticket = front.holding.ask(self) if front.holding is not None else None
         except (ShuttingDown, QueueFull) as error:
             self._fail(error, Ending.REJECTED)
@@ -173,7 +178,10 @@ class Exchange:
     def _answered(self, response: RelayResponse) -> None:
         """The replica's head has come: write ours, then relay the body."""
         self._sending = None
+        # The request cannot be sent again; a long answer must not keep it.
         self._body = b""
+        self._headers = _NO_FIELDS
+        self._request.forget_head()
         if self._ended:
             response.original.producer.stopProducing()
             return
@@ -343,8 +351,7 @@ class Exchange:
     def _end(self, ending: Ending) -> None:
         """Give back the lease, tell the outcome; happens once."""
         self._ended = True
-        if self._leave is not None:
-            self._leave()
+        self._front.leave(self.cut_off)
         if self._ticket is not None and self._front.holding is not None:
             self._front.holding.leave(self._ticket)
         front, request, choice = self._front, self._request, self._choice
@@ -353,14 +360,12 @@ class Exchange:
         usage = NO_USAGE if self._usage is None else self._usage.read()
         if self._lease is not None:
             self._lease.release(good=good, usage=usage)
-        finals = request.requestHeaders.getRawHeaders(b"x-dynamo-session-final")
-        is_final = finals is not None and finals[0].strip().lower() == b"true"
-        if is_final:
+        if self._is_final:
             front.apply(SessionFinished(self._session))
         seconds = front.seconds() - self._began
         if good and front.record is not None:
             chain = self.wish.prompt.chain if self.wish.prompt is not None else ()
-            front.record(Turn(self.wish.named, self._size, chain, usage, seconds, self._sent, is_final))
+            front.record(Turn(self.wish.named, self._size, chain, usage, seconds, self._sent, self._is_final))
         front.recorder.ended(
             Outcome(
                 ending,

@@ -112,9 +112,13 @@ class Wire(Protocol):
 
     def connectionMade(self) -> None:
         """Send small writes at once; learn how to write."""
-        if ITCPTransport.providedBy(self.transport):
-            self.transport.setTcpNoDelay(True)
-        self._write = writer(self.transport)
+        transport = self.transport
+        if ITCPTransport.providedBy(transport):
+            transport.setTcpNoDelay(True)
+        if isinstance(transport, Connection):
+            # An endpoint's wrapper has done its work once this returns; it would only pass every read on.
+            transport.protocol = self
+        self._write = writer(transport)
 
     def is_fresh(self) -> bool:
         """Tell whether an idle connection can still be used: open, and nothing unread on it.

@@ -16,24 +16,30 @@ class Traffic:
     """
 
     def __init__(self) -> None:
-        self._under_way: dict[object, Callable[[], object]] = {}
+        self._under_way: dict[Callable[[], object], None] = {}  # in the order they came
         self._waiting: list[Deferred[None]] = []
         self.closing = False
 
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def enter(self, abort: Callable[[], object]) -> Callable[[], None]:
-        """Let one request in; return what has to be called when it has ended, in whatever way.
+    def enter(self, abort: Callable[[], object]) -> None:
+        """Let one request in, until ``leave`` is called.
 
         :param abort: breaks the request off; called when a stopping router cannot wait for it any longer.
         :raises ShuttingDown: the router is stopping.
         """
         if self.closing:
             raise ShuttingDown("the router is shutting down; send the request to another one or try again")
-        key = object()
-        self._under_way[key] = abort
-        return lambda: self._left(key)
+        self._under_way[abort] = None
+
+    def leave(self, abort: Callable[[], object]) -> None:
+        """The request that ``abort`` breaks off has ended, in whatever way; once is enough."""
+        self._under_way.pop(abort, None)
+        if not self._under_way:
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                one.callback(None)
 
     def refuse(self) -> None:
         """From now on let nobody in."""
@@ -49,14 +55,7 @@ class Traffic:
 
     def cut(self) -> int:
         """Break off everything that is under way; return how much that was."""
-        aborts = tuple(self._under_way.values())
+        aborts = tuple(self._under_way)
         for abort in aborts:
             abort()
         return len(aborts)
-
-    def _left(self, key: object) -> None:
-        self._under_way.pop(key, None)
-        if not self._under_way:
-            waiting, self._waiting = self._waiting, []
-            for one in waiting:
-                one.callback(None)

@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, cast
 
 from twisted.python.failure import Failure
+from twisted.web.http_headers import Headers
 from twisted.web.server import Request
 
 from ..errors import BadRequest, NotImplementedHere, RouterError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .site import RouterChannel
 
 _ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#]*").match
+_NO_FIELDS = Headers()
 _NOT_IN_TARGETS = re.compile(rb"[^\x21-\x7e]").search
 
 
@@ -91,6 +93,10 @@ class RouterRequest(Request):
         content = cast(BytesIO, self.content)
         self.content = BytesIO()
         return content.getvalue()
+
+    def forget_head(self) -> None:
+        """See ``proxy.downstream.Downstream``."""
+        self.requestHeaders = _NO_FIELDS
 
     def is_persistent(self) -> bool:
         """See ``proxy.downstream.Downstream``."""
