@@ -33,6 +33,7 @@ class LabOptionsTests(SynchronousTestCase):
             (("-s", ","), "--seeds"),
             (("--replicas", "0"), "--replicas"),
             (("--capacity", "much"), "--capacity"),
+            (("-j", "0"), "--processes"),
         ):
             error = self.assertRaises(usage.UsageError, self.parse, *words)
             self.assertIn(f"{flag}: expected", str(error))

@@ -22,24 +22,47 @@ def trace(*records):
     return [json.dumps(record) for record in records]
 
 
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
 class RunTests(SynchronousTestCase):
-    def run_lab(self, **wish):
-        out, err = StringIO(), StringIO()
-        code = run(Wish(**wish), out, err)
+    def run_lab(self, err=None, **wish):
+        out, err = StringIO(), StringIO() if err is None else err
+        code = run(Wish(**{"processes": 1, **wish}), out, err)
         return code, out.getvalue(), err.getvalue()
 
     def test_table(self):
         """The table has a line for each policy and a column for each row, in percent against least_conn."""
-        code, out, err = self.run_lab(policies=("least_conn", "work"), rows=("grpo", "short"), seeds=(1,))
+        code, out, _ = self.run_lab(policies=("least_conn", "work"), rows=("grpo", "short"), seeds=(1,))
         self.assertEqual(code, 0)
         head, columns, base, work, values = out.splitlines()
         self.assertIn("least_conn", head)
         self.assertEqual(columns.split(), ["policy", "grpo", "short"])
-        self.assertEqual(base.split(), ["least_conn", "+0.0", "+0.0"])
+        self.assertEqual(base.split(), ["least_conn", "+0.0*", "+0.0*"])
         self.assertEqual(work.split()[0], "work")
         self.assertTrue(all(word.startswith("-") for word in work.split()[1:]), work)
         self.assertEqual(len(values.split()), 3)
-        self.assertIn("grpo: work", err)
+
+    def test_best(self):
+        """The best of the policies by name is marked in each row; the bound and work are no rivals."""
+        _, out, _ = self.run_lab(
+            policies=("least_conn", "session", "work", "bound"), rows=("short", "steady"), seeds=(1,)
+        )
+        marked = [line.split()[0] for line in out.splitlines() if line.count("*") == 2]
+        self.assertEqual(marked, ["session"])
+
+    def test_progress(self):
+        """A terminal sees how far it is; a file is not filled with that."""
+        wish = {"policies": ("session",), "rows": ("lead",), "seeds": (1,)}
+        self.assertEqual(self.run_lab(**wish)[2], "")
+        self.assertIn("2 of 2  lead: session, seed 1", self.run_lab(Terminal(), **wish)[2])
+
+    def test_processes(self):
+        """Several processes print the table that one prints."""
+        wish = {"policies": ("session", "work", "consistent_hash"), "rows": ("lead",), "seeds": (1, 2)}
+        self.assertEqual(self.run_lab(processes=2, **wish)[1], self.run_lab(**wish)[1])
 
     def test_same_again(self):
         """The same seeds print the same table."""

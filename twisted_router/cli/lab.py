@@ -42,8 +42,11 @@ class LabOptions(CommandOptions):
 much better or worse each is than least_conn. Nothing is started and no machine is contacted. A run with the
 same seeds prints the same table.
 
+The table comes on the standard output, with the best policy of each row marked, and after it what is
+expected of `work` and whether it holds. Progress is shown where standard error is a terminal.
+
 With --replay the traffic is your own: JSON lines with time (seconds), session (or null), bytes or tokens of
-the prompt, and output_tokens. The table comes on the standard output, progress on standard error."""
+the prompt, and output_tokens."""
 
     optFlags = [["list", "l", "List policies and rows, and exit."]]
     optParameters: list[list[Any]] = [
@@ -59,6 +62,13 @@ the prompt, and output_tokens. The table comes on the standard output, progress 
         ["replay", None, None, "Run this trace (JSON lines) instead of the rows."],
         ["replicas", None, 4, "Replicas the trace meets.", _count("--replicas")],
         ["capacity", None, 900_000, "Tokens the cache of each of them holds.", _count("--capacity")],
+        [
+            "processes",
+            "j",
+            None,
+            "Runs to do at once (default: one for each processor).",
+            _count("--processes"),
+        ],
     ]
 
     def postOptions(self) -> None:
@@ -72,12 +82,6 @@ the prompt, and output_tokens. The table comes on the standard output, progress 
         program = namedModule("twisted_router.lab.program")
         if self["list"]:
             return int(program.describe(sys.stdout))
-        wish = program.Wish(
-            self["policies"],
-            self["rows"],
-            self["seeds"],
-            self["replay"],
-            self["replicas"],
-            self["capacity"],
-        )
+        given = ("policies", "rows", "seeds", "replay", "replicas", "capacity", "processes")
+        wish = program.Wish(**{name: self[name] for name in given if self[name] is not None})
         return int(program.run(wish, sys.stdout, sys.stderr))

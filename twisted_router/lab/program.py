@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TextIO, TypeVar
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from ..core.policies.registry import POLICIES
 from ..errors import ConfigError
+from .bars import judge
 from .engine import EngineModel
 from .replay import read_trace, replay_row
 from .rows import ROWS, Row, Variant
+from .runs import Progress, Run, processors
 from .table import compare, render
-from .variants import VARIANTS
+from .variants import RIVALS, VARIANTS
 
 
 @frozen
@@ -24,6 +26,7 @@ class Wish:
     :ivar replay: a trace to run instead of the rows.
     :ivar replicas: how many replicas a trace meets.
     :ivar capacity: tokens the cache of each of them holds.
+    :ivar processes: how many runs to do at once.
     """
 
     policies: tuple[str, ...] = ()
@@ -32,6 +35,7 @@ class Wish:
     replay: str | None = None
     replicas: int = 4
     capacity: int = EngineModel().capacity
+    processes: int = field(factory=processors)
 
 
 def describe(out: TextIO) -> int:
@@ -62,7 +66,7 @@ def _about(variant: Variant) -> str:
 
 
 def run(wish: Wish, out: TextIO, err: TextIO) -> int:
-    """Run the table asked for and print it on ``out``, progress on ``err``; give the exit code."""
+    """Print the table asked for on ``out``, progress on ``err`` if that is a terminal; give the exit code."""
     try:
         rows = _replayed(wish) if wish.replay is not None else pick(ROWS, wish.rows, "row")
         variants = pick(VARIANTS, wish.policies, "policy")
@@ -71,16 +75,29 @@ def run(wish: Wish, out: TextIO, err: TextIO) -> int:
             err.write(f"{problem}\n")
         return 1
     seeds = wish.seeds if wish.replay is None else wish.seeds[:1]
-    started = monotonic()
-
-    def progress(what: str) -> None:
-        err.write(f"{monotonic() - started:6.1f} s  {what}\n")
-        err.flush()
-
-    cells = compare(rows, variants, seeds, progress)
-    for line in render(cells, rows, variants, seeds):
+    progress = _shown(err) if err.isatty() else _unseen
+    cells = compare(rows, variants, seeds, progress, wish.processes)
+    rivals = RIVALS if wish.replay is None and len(variants) > 1 else ()
+    for line in (*render(cells, rows, variants, seeds, rivals), *judge(cells)):
         out.write(f"{line}\n")
     return 0
+
+
+def _shown(err: TextIO) -> Progress:
+    """Keep one line of a terminal up to date."""
+    started = monotonic()
+
+    def progress(done: int, total: int, run: Run) -> None:
+        what = f"{run.row.name}: {run.variant.name}, seed {run.seed}"
+        end = "\n" if done == total else ""
+        err.write(f"\r{monotonic() - started:6.1f} s  {done} of {total}  {what:60.60}{end}")
+        err.flush()
+
+    return progress
+
+
+def _unseen(done: int, total: int, run: Run) -> None:
+    """Nobody looks."""
 
 
 Named = TypeVar("Named", Row, Variant)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
-from statistics import fmean
 
 from attrs import frozen
 
 from ..core.prefix import CHUNK
 from ..errors import ConfigError
 from .engine import BLOCK, EngineModel
-from .rows import Row
+from .rows import Row, mean_span
 from .simulation import Actor, Turn, Wait
 from .text import BYTES_PER_TOKEN, Text
 from .workloads import Scene
@@ -100,7 +99,7 @@ def replay_row(name: str, records: Sequence[Record], replicas: int, model: Engin
         name,
         f"{len(records)} recorded requests",
         partial(_fill, records=records),
-        lambda scene: fmean(scene.spans),
+        mean_span,
         model=model,
         replicas=replicas,
     )

@@ -49,7 +49,8 @@ class Row:
     until: float = float("inf")
 
 
-def _mean_span(scene: Scene) -> float:
+def mean_span(scene: Scene) -> float:
+    """Mean seconds of a trajectory."""
     return fmean(scene.spans)
 
 
@@ -79,8 +80,8 @@ _gaps = partial(workloads.long_agents, clients=112, gap=25.0, ramp=60.0)
 _fewer = partial(workloads.long_agents, clients=48)
 
 ROWS = (
-    Row("tbench", "64 long agents, 4 s tools", _tbench, _mean_span),
-    Row("gaps", "112 long agents, 25 s tools", _gaps, _mean_span),
+    Row("tbench", "64 long agents, 4 s tools", _tbench, mean_span),
+    Row("gaps", "112 long agents, 25 s tools", _gaps, mean_span),
     Row(
         "steady",
         "30 agents at any time, turns/min",
@@ -89,15 +90,15 @@ ROWS = (
         True,
         until=OVER,
     ),
-    Row("short", "400 rollouts of about 4 turns", workloads.short_rollouts, _mean_span),
-    Row("mixed", "20 agents beside GRPO bursts: the agents", workloads.mixed, _mean_span),
+    Row("short", "400 rollouts of about 4 turns", workloads.short_rollouts, mean_span),
+    Row("mixed", "20 agents beside GRPO bursts: the agents", workloads.mixed, mean_span),
     Row("bulk", "20 agents beside GRPO bursts: the bursts", workloads.mixed, _bulk),
-    Row("lead", "leads with subagents", workloads.leads, _mean_span),
+    Row("lead", "leads with subagents", workloads.leads, mean_span),
     Row(
         "leadfork",
         "leads whose subagents share their prefix",
         partial(workloads.leads, fork=True),
-        _mean_span,
+        mean_span,
     ),
     Row("grpo", "3 batches of 32 prompts x 16 samples", workloads.grpo, _bulk),
     Row("pass16", "60 problems x 16 samples", workloads.pass_at_16, _bulk),
@@ -108,19 +109,19 @@ ROWS = (
         partial(workloads.few_shot, tasks=12, questions=150, output=24),
         _bulk,
     ),
-    Row("slow", "one replica at half speed", _fewer, _mean_span, slowness=(1.0, 2.0)),
-    Row("loss", "one replica dies and comes back", _fewer, _mean_span, trouble=_loss),
-    Row("add", "a fourth replica joins late", _fewer, _mean_span, replicas=3, trouble=_join),
-    Row("pressure", "64 long agents on small caches", _tbench, _mean_span, model=SMALL),
+    Row("slow", "one replica at half speed", _fewer, mean_span, slowness=(1.0, 2.0)),
+    Row("loss", "one replica dies and comes back", _fewer, mean_span, trouble=_loss),
+    Row("add", "a fourth replica joins late", _fewer, mean_span, replicas=3, trouble=_join),
+    Row("pressure", "64 long agents on small caches", _tbench, mean_span, model=SMALL),
     Row(
         "gap-pressure",
         "96 agents with long gaps on small caches",
         partial(_gaps, clients=96),
-        _mean_span,
+        mean_span,
         model=SMALL,
     ),
-    Row("templates", "agents behind 8 long system prompts", workloads.templates, _mean_span),
-    Row("structured", "ids with one long beginning", _tbench, _mean_span, structured=True),
+    Row("templates", "agents behind 8 long system prompts", workloads.templates, mean_span),
+    Row("structured", "ids with one long beginning", _tbench, mean_span, structured=True),
 )
 
 BY_NAME = {row.name: row for row in ROWS}

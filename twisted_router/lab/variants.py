@@ -13,15 +13,25 @@ from .rows import Variant
 #: What everything is compared with.
 BASELINE = "least_conn"
 
+#: What no real router can reach.
+BOUND = "bound"
+
 
 def _gated() -> Policy:
     return Gate(Work())
 
 
-VARIANTS = (
+_BY_NAME = (
     *(Variant(name, partial(make_policy, name)) for name in POLICIES),
     Variant("prefix-marginal", partial(make_policy, "prefix", {"basis": "marginal"})),
     Variant("prefix-relative", partial(make_policy, "prefix", {"basis": "relative"})),
+)
+
+#: The policies ``work`` is measured against.
+RIVALS = tuple(variant.name for variant in _BY_NAME if variant.name != "work")
+
+VARIANTS = (
+    *_BY_NAME,
     Variant("cache_aware-no-ids", partial(make_policy, "cache_aware"), named=False),
     Variant("session-no-ids", partial(make_policy, "session"), named=False),
     Variant("work-no-ids", Work, named=False),
@@ -29,7 +39,7 @@ VARIANTS = (
     Variant("work-gate-no-ids", _gated, named=False),
     Variant("work-gate-learned", _gated, reports=False),
     Variant("work-gate-learned-no-ids", _gated, named=False, reports=False),
-    Variant("bound", partial(make_policy, BASELINE), pooled=True),
+    Variant(BOUND, partial(make_policy, BASELINE), pooled=True),
 )
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
