@@ -7,7 +7,8 @@ import os
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.programs import start
-from twisted_router.cli.tether import hold, is_held
+from twisted_router.cli.tether import hold
+from twisted_router.disk import is_locked
 
 TETHER = ("-m", "twisted_router.cli.tether")
 SIM = ("twisted_router.sim", "--port", "0")
@@ -20,13 +21,9 @@ class HoldTests(SynchronousTestCase):
         """It is held from the moment it has its name until its holder lets go."""
         path = self.mktemp()
         held = hold(path)
-        self.assertTrue(is_held(path))
+        self.assertTrue(is_locked(path))
         os.close(held)
-        self.assertFalse(is_held(path))
-
-    def test_missing(self) -> None:
-        """A file that is not there has no verdict."""
-        self.assertRaises(OSError, is_held, self.mktemp())
+        self.assertFalse(is_locked(path))
 
 
 class TetherTests(TestCase):

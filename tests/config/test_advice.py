@@ -2,41 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.config.advice import key_fault, warnings
+from twisted_router.config.advice import warnings
 from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig
-
-
-class KeyTests(SynchronousTestCase):
-    """``key_fault`` says what ssh would dislike about a private key."""
-
-    def key(self, mode: int) -> str:
-        path = self.mktemp()
-        with open(path, "w"):
-            os.chmod(path, mode)
-        return str(path)
-
-    def test_good(self) -> None:
-        """A file only its owner can read is fine."""
-        self.assertIsNone(key_fault(self.key(0o600)))
-
-    def test_open(self) -> None:
-        """A file others can read is refused by ssh."""
-        path = self.key(0o640)
-        self.assertEqual(
-            key_fault(path), f"{path} can be read by others (mode 0640); ssh refuses it, run chmod 600"
-        )
-
-    def test_absent(self) -> None:
-        """A file that is not there."""
-        self.assertEqual(key_fault("nowhere"), "nowhere cannot be used: No such file or directory")
-
-    def test_directory(self) -> None:
-        """Something that is no file."""
-        self.assertEqual(key_fault(os.curdir), ". is not a file")
 
 
 class WarningTests(SynchronousTestCase):

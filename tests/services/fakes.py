@@ -10,14 +10,16 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from twisted_router.core.effects import Effect
+from twisted_router.core.effects import Effect, ProbeAnswered, ProbeSilent, Silence
 from twisted_router.core.fleet import Fleet
+from twisted_router.core.members import Lease
 from twisted_router.core.places import Rules
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.records import FleetRecord, PinRecord
 from twisted_router.core.sessions import Pins
 from twisted_router.core.slots import Handle, Pool, Slot
 from twisted_router.core.supervision import Launching
+from twisted_router.core.wish import Wish
 from twisted_router.errors import StateFileError
 from twisted_router.interfaces import ILauncher, IStateStore
 from twisted_router.services.admin import Admin
@@ -169,6 +171,13 @@ class KeeperTestCase(SynchronousTestCase):
 
     def knock(self, address: str, port: int) -> Deferred[Presence]:
         return succeed(self.present.get((address, port), Presence.SILENT))
+
+    def busy(self) -> Lease:
+        """Leave only ``i1`` in rotation, and send it a request."""
+        self.keeper.apply(ProbeAnswered("i1", 200))
+        for _ in range(2):
+            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
+        return self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
 
     def names(self) -> list[str]:
         """Launched replicas that are not known to be gone."""

@@ -5,8 +5,7 @@ import gc
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.services.fakes import GRACE, KeeperTestCase, handle_of
-from twisted_router.core.effects import ConnectRefused, Grow, ProbeAnswered, ProbeSilent, Silence
-from twisted_router.core.wish import Wish
+from twisted_router.core.effects import ConnectRefused, Grow, ProbeAnswered
 from twisted_router.errors import LaunchFailed, LaunchUncertain, ShuttingDown, StopUnconfirmed
 from twisted_router.services.keeper import CLOSE_TIMEOUT, SAVE_AGAIN
 from twisted_router.services.presence import Presence
@@ -242,10 +241,7 @@ class Order(KeeperTestCase):
     def test_drained(self) -> None:
         """A draining replica is stopped when its last request ends, not when a timer comes by."""
         self.keeper.apply(Grow("d1"))
-        self.keeper.apply(ProbeAnswered("i1", 200))
-        for _ in range(2):
-            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
+        lease = self.busy()
         retired = self.admin.retire("d1")
         self.clock.advance(200)
         self.assertNoResult(retired)
@@ -256,10 +252,7 @@ class Order(KeeperTestCase):
     def test_drained_unseen(self) -> None:
         """Whatever happens between the end of a last request and the next turn does not put it off."""
         self.keeper.apply(Grow("d1"))
-        self.keeper.apply(ProbeAnswered("i1", 200))
-        for _ in range(2):
-            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
+        lease = self.busy()
         retired = self.admin.retire("d1")
         lease.release()
         self.keeper.apply(ProbeAnswered("static", 200))
@@ -269,10 +262,7 @@ class Order(KeeperTestCase):
     def test_drain_timeout(self) -> None:
         """A request that does not end keeps its replica for the drain timeout and no longer."""
         self.keeper.apply(Grow("d1"))
-        self.keeper.apply(ProbeAnswered("i1", 200))
-        for _ in range(2):
-            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
+        lease = self.busy()
         retired = self.admin.retire("d1")
         self.clock.advance(299.9)
         self.assertNoResult(retired)
@@ -340,10 +330,7 @@ class Ending(KeeperTestCase):
 
     def test_hasten_drain(self) -> None:
         """Hastening ends a drain first: the replica is told to stop, with its grace period."""
-        self.keeper.apply(ProbeAnswered("i1", 200))
-        for _ in range(2):
-            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
+        lease = self.busy()
         self.keeper.stop_replicas()
         self.assertEqual([entry[1] for entry in self.here.did("stop")], ["d2"])
         self.keeper.hasten()
@@ -352,10 +339,7 @@ class Ending(KeeperTestCase):
 
     def test_hasten_only_a_drain(self) -> None:
         """Ending a drain is something to wait for: nobody is given up."""
-        self.keeper.apply(ProbeAnswered("i1", 200))
-        for _ in range(2):
-            self.keeper.apply(ProbeSilent("static", Silence.REFUSED))
-        lease = self.fleet.lease(self.fleet.pick(Wish("s", "s"), 0.0), self.clock.seconds)
+        lease = self.busy()
         stopped = self.keeper.stop_replicas()
         self.here.stopping["i2"][0].callback(None)
         self.keeper.hasten()

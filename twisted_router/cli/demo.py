@@ -21,7 +21,8 @@ from twisted.python.failure import Failure
 
 from twisted_router.cli.command import CommandOptions
 from twisted_router.cli.render import arrival, news, welcome
-from twisted_router.cli.tether import hold, is_held
+from twisted_router.cli.tether import hold
+from twisted_router.disk import is_locked
 from twisted_router.output import LossyLines
 
 HOST = "127.0.0.1"
@@ -285,7 +286,7 @@ def sweep(temporary: Path) -> None:
     """Remove what demos that were killed have left there."""
     for directory in temporary.glob(f"{PREFIX}*"):
         try:
-            is_left = directory.lstat().st_uid == os.getuid() and not is_held(str(directory / "demo.lock"))
+            is_left = directory.lstat().st_uid == os.getuid() and not is_locked(str(directory / "demo.lock"))
         except OSError:
             # Another user's, one that is gone by now, or one that is just being made.
             continue

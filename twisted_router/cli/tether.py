@@ -25,18 +25,6 @@ def hold(path: str) -> int:
     return held
 
 
-def is_held(path: str) -> bool:
-    """Whether FILE's holder lives. Raises OSError when there is no such file."""
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(opened)
-    return False
-
-
 def main(argv: list[str]) -> None:
     """Run MODULE as ``python -m`` does, in a session of its own: a Ctrl-C is the holder's to pass on."""
     path, module, *rest = argv

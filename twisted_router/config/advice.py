@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 
+from ..disk import key_problem
 from .model import FleetConfig, HostConfig
 from .rules import canonical
 
@@ -15,24 +15,11 @@ def warnings(fleet: FleetConfig) -> tuple[str, ...]:
     return (*_files(fleet), *_wrappers(fleet), *_shared_addresses(fleet), *_shared_devices(fleet))
 
 
-def key_fault(path: str) -> str | None:
-    """Tell why ssh would not use a private key file, None when it would."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        return f"{path} cannot be used: {error.strerror}"
-    if not stat.S_ISREG(mode):
-        return f"{path} is not a file"
-    if stat.S_IMODE(mode) & 0o077:
-        return f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}); ssh refuses it, run chmod 600"
-    return None
-
-
 def _files(fleet: FleetConfig) -> Iterator[str]:
     for host in fleet.hosts:
-        fault = None if host.identity_file is None else key_fault(host.identity_file)
-        if fault is not None:
-            yield f"host {host.name}: identity_file {fault}; launches there will fail"
+        problem = None if host.identity_file is None else key_problem(host.identity_file)
+        if problem is not None:
+            yield f"host {host.name}: identity_file {problem}; launches there will fail"
         for key, path in (("known_hosts", host.known_hosts), ("ssh_config", host.ssh_config)):
             if path is not None and not os.path.isfile(path):
                 yield f"host {host.name}: {key} {path} is not a file; launches there will fail"

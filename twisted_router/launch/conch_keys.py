@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.endpoints import UNIXClientEndpoint
 from twisted.internet.protocol import Factory
 
-from .identity import identity_problem
+from ..disk import key_problem
 
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 
@@ -92,11 +92,11 @@ class Keys:
 
 def read_key(path: str) -> Key:
     """Read a private key. Raises KeyTrouble."""
-    problem = identity_problem(path)
+    problem = key_problem(path)
     if problem is not None:
-        raise KeyTrouble(problem)
+        raise KeyTrouble(f"identity file {problem}")
     try:
-        return _modern(Key.fromFile(os.path.expanduser(path)))
+        return _modern(Key.fromFile(path))
     except EncryptedKeyError:
         raise KeyTrouble(f"identity file {path} has a passphrase; load it into an agent") from None
     except (BadKeyError, ValueError, OSError) as error:
@@ -113,7 +113,7 @@ async def find_keys(reactor: Any, identity_file: str | None) -> Keys:
     private = []
     for path in _DEFAULT_FILES:
         try:
-            private.append(read_key(path))
+            private.append(read_key(os.path.expanduser(path)))
         except KeyTrouble:
             continue
     agent, public = await _ask_agent(reactor)

@@ -28,21 +28,6 @@ def take_lock(path: str) -> int | None:
     return lock
 
 
-def is_locked(path: str) -> bool:
-    """Whether somebody holds the lock. Raises OSError when that cannot be seen."""
-    try:
-        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(opened)
-    return False
-
-
 def open_log(path: str) -> int:
     """Open a log for appending. Raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

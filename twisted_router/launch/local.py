@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from ..config.model import HostConfig
 from ..core.slots import Handle, Slot
+from ..disk import is_locked
 from ..errors import LaunchFailed, StopUnconfirmed
 from ..interfaces import ILauncher
 from . import files, proc
@@ -103,7 +104,9 @@ class LocalLauncher:
     def is_held(self, slot: Slot) -> Deferred[bool]:
         """Whether a process holds the slot's lock; see ``ILauncher``."""
         try:
-            return succeed(files.is_locked(self._command(slot, "").lock_path))
+            return succeed(is_locked(self._command(slot, "").lock_path))
+        except FileNotFoundError:
+            return succeed(False)
         except OSError as error:
             return fail(StopUnconfirmed(f"slot {slot.name}: cannot look at its lock: {_reason(error)}"))
 

@@ -11,8 +11,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from ..config.model import HostConfig
+from ..disk import key_problem
 from . import sentences
-from .identity import identity_problem
 from .process import Ended, run
 from .remote import Ran, RemoteLauncher, Trouble
 from .scripts import SHELL, Script
@@ -63,9 +63,9 @@ class OpenSSHLauncher(RemoteLauncher):
         if ssh is None:
             return _nothing("the program ssh is missing here; install openssh-client or use conch")
         if self._host.identity_file is not None:
-            problem = identity_problem(self._host.identity_file)
+            problem = key_problem(self._host.identity_file)
             if problem is not None:
-                return _nothing(problem)
+                return _nothing(f"identity file {problem}")
         try:
             os.makedirs(self._control_dir, mode=0o700, exist_ok=True)
             argv = (ssh, *self._options(), "-T", "--", str(self._host.ssh), SHELL)
@@ -105,14 +105,14 @@ class OpenSSHLauncher(RemoteLauncher):
             socket = self._control_dir.replace("%", "%%") + "/%C"
             options += ["ControlMaster=auto", f"ControlPath={socket}", "ControlPersist=60"]
         if host.known_hosts is not None:
-            known = os.path.expanduser(host.known_hosts).replace("%", "%%")
+            known = host.known_hosts.replace("%", "%%")
             options += [f'UserKnownHostsFile="{known}"', "GlobalKnownHostsFile=/dev/null"]
         words = [word for option in options for word in ("-o", option)]
         if host.identity_file is not None:
-            identity = os.path.expanduser(host.identity_file).replace("%", "%%")
+            identity = host.identity_file.replace("%", "%%")
             words += ["-o", "IdentitiesOnly=yes", "-i", identity]
         if host.ssh_config is not None:
-            words += ["-F", os.path.expanduser(host.ssh_config)]
+            words += ["-F", host.ssh_config]
         return tuple(words)
 
 
