@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from .core.effects import Outcome
+from .core.effects import RequestEnd
 from .core.records import FleetRecord, PinRecord
 from .core.slots import Handle, Slot
 
@@ -18,7 +18,7 @@ class IRecorder(Interface):
     def started() -> None:
         """A proxied request was accepted and begins."""
 
-    def ended(outcome: Outcome) -> None:
+    def ended(outcome: RequestEnd) -> None:
         """A proxied request ended; called exactly once for each ``started``."""
 
     def connect_moved(from_replica: str, to_replica: str) -> None:

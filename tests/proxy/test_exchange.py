@@ -13,7 +13,7 @@ from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
 from tests.proxy.fakes import Endpoint, Line
-from twisted_router.core.effects import Ending, Event, Outcome, SessionFinished
+from twisted_router.core.effects import Ending, Event, RequestEnd, SessionFinished
 from twisted_router.core.fleet import Fleet
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.policies.vocabulary import Reason
@@ -79,12 +79,12 @@ class Client:
 class Recorder:
     def __init__(self) -> None:
         self.begun = 0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[RequestEnd] = []
 
     def started(self) -> None:
         self.begun += 1
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RequestEnd) -> None:
         self.outcomes.append(outcome)
 
     def connect_moved(self, from_replica: str, to_replica: str) -> None:
@@ -117,7 +117,7 @@ class ExchangeTests(SynchronousTestCase):
         Exchange(self.front, client).start()
         return self.endpoint.line
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RequestEnd:
         """The one outcome; the lease is back, nobody is inside, and no deadline is armed."""
         (outcome,) = self.recorder.outcomes
         self.assertEqual((self.inside, self.recorder.begun, len(self.front.deadlines)), ([], 1, 0))
@@ -136,7 +136,7 @@ class ExchangeTests(SynchronousTestCase):
         line.deliver(b"k")
         self.assertEqual(
             self.outcome(),
-            Outcome(Ending.DONE, "a", 200, Reason.NO_SESSION, "minted", "POST", "/v1/x", 7.0, 3.0, 2),
+            RequestEnd(Ending.DONE, "a", 200, Reason.NO_SESSION, "minted", "POST", "/v1/x", 7.0, 3.0, 2),
         )
         self.assertEqual(client.journal, ["registered", "sent", "sent", "sent", "unregistered", "complete"])
 

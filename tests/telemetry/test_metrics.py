@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from twisted_router import __version__
-from twisted_router.core.effects import Ending, Note, Outcome, Phase, SlotNote, Unrouted
+from twisted_router.core.effects import Ending, Note, Phase, RequestEnd, SlotNote, Unrouted
 from twisted_router.core.policies.vocabulary import Reason
 from twisted_router.core.snapshot import CapacityView, FleetView, ReplicaView
 from twisted_router.interfaces import IRecorder
@@ -17,7 +17,7 @@ B = ReplicaView("b", "i1", "http://b:1", True, Phase.DRAINING, True, True, 1, 2)
 CAPACITY = CapacityView(2, 4, ("d1", "d2"), (), ("d2",), ())
 
 
-def outcome(ending: Ending = Ending.DONE, status: int = 200, **more: object) -> Outcome:
+def outcome(ending: Ending = Ending.DONE, status: int = 200, **more: object) -> RequestEnd:
     values: dict[str, object] = {
         "replica": "a",
         "reason": Reason.PINNED,
@@ -29,20 +29,20 @@ def outcome(ending: Ending = Ending.DONE, status: int = 200, **more: object) -> 
         "sent": 10,
         **more,
     }
-    return Outcome(ending=ending, status=status, **values)  # type: ignore[arg-type]
+    return RequestEnd(ending=ending, status=status, **values)  # type: ignore[arg-type]
 
 
 class MetricsTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.view = FleetView((A, B), 5, 9, 6, 1, CAPACITY)
-        self.logged: list[Outcome] = []
+        self.logged: list[RequestEnd] = []
         self.metrics = Metrics(lambda: self.view, self.logged.append)
 
     def value(self, name: str, **labels: str) -> float | None:
         found: float | None = self.metrics.registry.get_sample_value("pypto_router_" + name, labels)
         return found
 
-    def one(self, *outcomes: Outcome) -> None:
+    def one(self, *outcomes: RequestEnd) -> None:
         for one in outcomes:
             self.metrics.started()
             self.metrics.ended(one)

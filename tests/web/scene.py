@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from tests.proxy.fakes import Answers, Endpoint, Line
 from twisted_router.config.model import SESSION_SOURCES
-from twisted_router.core.effects import Effect, Event, Launch, Outcome, Retired
+from twisted_router.core.effects import Effect, Event, Launch, RequestEnd, Retired
 from twisted_router.core.fleet import Fleet
 from twisted_router.core.members import Member
 from twisted_router.core.policies.session import SessionAffinity
@@ -59,13 +59,13 @@ class Notes:
 
     def __init__(self) -> None:
         self.begun = 0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[RequestEnd] = []
         self.moves: list[tuple[str, str]] = []
 
     def started(self) -> None:
         self.begun += 1
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RequestEnd) -> None:
         self.outcomes.append(outcome)
 
     def connect_moved(self, from_replica: str, to_replica: str) -> None:
@@ -281,7 +281,7 @@ class RouterTestCase(SynchronousTestCase):
         self.router = Router(*names, **more)  # type: ignore[arg-type]
         return self.router
 
-    def assert_over(self, ending: object, status: int | None = None) -> Outcome:
+    def assert_over(self, ending: object, status: int | None = None) -> RequestEnd:
         """Every request has ended, once, the last like this; nothing of it is left anywhere."""
         router = self.router
         router.clock.advance(0)

@@ -338,7 +338,7 @@ class Ending(Enum):
 
 
 @frozen
-class Outcome:
+class RequestEnd:
     """What became of one proxied request.
 
     :ivar replica: its name, or None when none could be chosen.

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..core.effects import NO_USAGE, ConnectRefused, Ending, Event, Outcome, SessionFinished, Turn
+from ..core.effects import NO_USAGE, ConnectRefused, Ending, Event, RequestEnd, SessionFinished, Turn
 from ..core.fleet import Fleet
 from ..core.members import Choice, Lease, Member
 from ..core.prefix import read_prompt
@@ -367,7 +367,7 @@ class Exchange:
             chain = self.wish.prompt.chain if self.wish.prompt is not None else ()
             front.record(Turn(self.wish.named, self._size, chain, usage, seconds, self._sent, self._is_final))
         front.recorder.ended(
-            Outcome(
+            RequestEnd(
                 ending,
                 None if choice is None else choice.member.name,
                 self._status,

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 from zope.interface import implementer
 
-from ..core.effects import Outcome
+from ..core.effects import RequestEnd
 from .storms import Damped
 
 #: Characters of a traceback that are kept.
@@ -19,7 +19,7 @@ _TRACEBACK = 2500
 _access = Logger(namespace="twisted_router.access")
 
 
-def access(outcome: Outcome) -> None:
+def access(outcome: RequestEnd) -> None:
     """Log one request; never its content, never a credential."""
     reason = outcome.reason
     _access.info(

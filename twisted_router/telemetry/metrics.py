@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from zope.interface import implementer
 
 from .. import __version__
-from ..core.effects import Effect, Ending, Note, Outcome, Phase, SlotNote, Unrouted
+from ..core.effects import Effect, Ending, Note, Phase, RequestEnd, SlotNote, Unrouted
 from ..core.policies.vocabulary import Reason
 from ..core.snapshot import FleetView
 from ..interfaces import IRecorder
@@ -78,7 +78,7 @@ class Metrics:
     """
 
     def __init__(
-        self, snapshot: Callable[[], FleetView], logged: Callable[[Outcome], None] | None = None
+        self, snapshot: Callable[[], FleetView], logged: Callable[[RequestEnd], None] | None = None
     ) -> None:
         self.registry = registry = CollectorRegistry()
         self._logged = logged
@@ -152,7 +152,7 @@ class Metrics:
         """See ``IRecorder``."""
         self._in_flight.inc()
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RequestEnd) -> None:
         """See ``IRecorder``."""
         self._in_flight.dec()
         replica = outcome.replica or ""
