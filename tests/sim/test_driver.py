@@ -58,6 +58,12 @@ class DriverTests(SynchronousTestCase):
         self.assertEqual([job.done for job in self.ear.heard], [True, True, True])
         self.assertEqual(self.ear.heard[-1].finished_at, 3.0)
 
+    def test_slow_submitting(self) -> None:
+        """Nothing is heard of work before ``submit`` has returned, however long that took."""
+        self.driver = Driver(self.driver.engine, self.clock, iter(range(0, 1000, 10)).__next__)
+        self.driver.submit(Work((), 1, 1), self.ear)
+        self.assertEqual(self.ear.heard, [])
+
     def test_short_steps(self) -> None:
         """However short the steps, there are so many looks a second and no more."""
         self.driver = Driver(self.driver.engine, self.clock, self.clock.seconds, scale=10_000.0)

@@ -42,11 +42,12 @@ class Driver:
 
     def submit(self, work: Work, listener: Listener) -> Job:
         """Queue ``work``; ``listener`` hears of each token. Raises ``engine.DoesNotFit``."""
-        # What is over by now was so before this work came.
-        self._catch_up()
-        job = self.engine.submit(work, self._now())
+        # One time for all of it: what is over by now was so before this work came, which only begins.
+        now = self._now()
+        self._catch_up(now)
+        job = self.engine.submit(work, now)
         self._listeners[job] = listener
-        self._catch_up()
+        self._catch_up(now)
         return job
 
     def abort(self, job: Job) -> None:
@@ -60,16 +61,15 @@ class Driver:
     def _woken(self, due: float) -> None:
         self._call = None
         # A timer may fire a rounding error early; the step is over all the same.
-        self._catch_up(due)
+        self._catch_up(max(due, self._now()))
 
-    def _catch_up(self, least: float = 0.0) -> None:
-        """Take the steps that are due, and be woken for the next one."""
+    def _catch_up(self, now: float) -> None:
+        """Take the steps that are over by ``now``, and be woken for the next one."""
         if self._stepping:
             # A listener has submitted: whoever called it goes on when it returns.
             return
         self._stepping = True
         try:
-            now = max(least, self._now())
             if self._due is None and self.engine.waiting:
                 self._due = now
             while self._due is not None and self._due <= now:
