@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proxy.fakes import Answers, Line
-from twisted_router.assembly import assemble, state_directory
+from twisted_router.assembly import COLLECT_AFTER, assemble, state_directory
 from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig, Settings
 from twisted_router.errors import ConfigError
 from twisted_router.services.root import RouterService
@@ -25,6 +26,8 @@ class AssemblyTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
+        self.addCleanup(gc.unfreeze)
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
         self.reactor = MemoryReactorClock()
         self.clock = Clock()
 
@@ -72,6 +75,15 @@ class Parts(AssemblyTestCase):
         """The reactor's clock does not jump with the wall's."""
         self.build()
         self.assertIs(self.reactor.seconds, time.monotonic)
+
+    def test_heap(self) -> None:
+        """Once the reactor runs, collections leave alone what has been built, and are rare."""
+        gc.unfreeze()
+        self.build()
+        self.assertEqual(gc.get_freeze_count(), 0)
+        self.reactor.run()
+        self.assertGreater(gc.get_freeze_count(), 0)
+        self.assertEqual(gc.get_threshold(), COLLECT_AFTER)
 
     def test_replicas(self) -> None:
         """The file's replicas are what ``/health`` shows."""
