@@ -22,8 +22,9 @@ from twisted_router.proxy.exchange import Front
 from twisted_router.proxy.head import SessionFinder
 from twisted_router.services.traffic import Traffic
 from twisted_router.telemetry.metrics import Metrics
+from twisted_router.web.limits import Doors, Limits
 from twisted_router.web.openai import RelayResource
-from twisted_router.web.site import Limits, RouterSite
+from twisted_router.web.site import RouterSite
 
 
 class Silent(StringTransport):
@@ -82,7 +83,7 @@ class DataPath:
             lambda: secrets.token_hex(16),
         )
         relay = cast(IResource, RelayResource(front))
-        site = RouterSite(relay, relay, Limits(1 << 26, 1 << 30), clock)
+        site = RouterSite(relay, relay, Limits(1 << 26, 1 << 30), Doors.of(None, 1 << 20, 0), clock)
         client = site.buildProtocol(cast(Any, None))
         assert client is not None
         self.client: IProtocol = client

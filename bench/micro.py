@@ -37,7 +37,8 @@ from twisted_router.proxy.framing import ChunkedBody, LengthBody, parse_head
 from twisted_router.proxy.head import SessionFinder
 from twisted_router.proxy.headers import for_client, for_replica
 from twisted_router.proxy.wire import Wire
-from twisted_router.web.site import Limits, RouterRequest, RouterSite
+from twisted_router.web.limits import Doors, Limits
+from twisted_router.web.site import RouterRequest, RouterSite
 
 Call = Callable[[], object]
 
@@ -129,7 +130,7 @@ def klein_site() -> Call:
 def our_site() -> Call:
     """The router's own site and request, a leaf that answers at once."""
     leaf = cast(IResource, RawLeaf())
-    return _feed(RouterSite(leaf, leaf, Limits(1 << 26, 1 << 30), Clock()))
+    return _feed(RouterSite(leaf, leaf, Limits(1 << 26, 1 << 30), Doors.of(None, 1 << 20, 0), Clock()))
 
 
 @implementer(IAgent)

@@ -9,7 +9,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.scene import OK, Caller, Router, post
-from twisted_router.web.limits import Doors, Limits, Shut, raise_open_files
+from twisted_router.web.limits import Doors, Shut, raise_open_files
 
 
 class Planning(SynchronousTestCase):
@@ -105,7 +105,7 @@ class AtTheDoor(SynchronousTestCase):
     """What a client sees."""
 
     def setUp(self) -> None:
-        self.router = Router("a", limits=Limits(1 << 20, 1 << 22, doors=Doors(2, 1000, 1100, 64)))
+        self.router = Router("a", doors=Doors(2, 1000, 1100, 64))
 
     def assert_served(self, caller: Caller) -> None:
         before = len(caller.heard)

@@ -31,8 +31,9 @@ from twisted_router.services.traffic import Traffic
 from twisted_router.web.app import RouterApp
 from twisted_router.web.auth import Guard
 from twisted_router.web.fleet import FleetCalls
+from twisted_router.web.limits import Doors, Limits
 from twisted_router.web.openai import RelayResource
-from twisted_router.web.site import Limits, RouterSite
+from twisted_router.web.site import RouterSite
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -177,6 +178,7 @@ class Router:
         ttl: float = 600.0,
         request_timeout: float = 3600.0,
         limits: Limits | None = None,
+        doors: Doors | None = None,
         guard: Guard | None = None,
         policy: Policy | None = None,
         receipts: bool = False,
@@ -224,7 +226,8 @@ class Router:
         relay = RelayResource(front)
         calls = FleetCalls(self.steward, self.view, guard or Guard(None, is_open=True))
         app = RouterApp(relay, self.view, self._metrics, calls, lambda: self.traffic.closing)
-        self.site = RouterSite(app.resource(), relay, limits or Limits(1 << 20, 4 << 20), clock)
+        limits, doors = limits or Limits(1 << 20, 4 << 20), doors or Doors.of(None, 1 << 20, 0)
+        self.site = RouterSite(app.resource(), relay, limits, doors, clock)
         self.metrics: tuple[str, bytes] = ("text/plain", b"metrics")
         self.accepted: list[str] = []
 

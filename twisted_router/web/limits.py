@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
 from twisted.logger import Logger
 
 from ..errors import Overloaded, RouterError
@@ -109,7 +109,7 @@ class Shut(Exception):
 
 @frozen
 class Limits:
-    """What one client, and all of them together, may take.
+    """What one client, and all of them together, may take; ``Doors`` count how many there are.
 
     :ivar body: bytes of one upload.
     :ivar bodies: bytes of all uploads held at once.
@@ -117,7 +117,6 @@ class Limits:
     :ivar head: seconds a request's head may take, however steadily it trickles.
     :ivar stall: seconds in which an upload has to bring ``stall_bytes`` more.
     :ivar linger: seconds a refused client may go on sending before it is cut off.
-    :ivar doors: how many may be connected.
     """
 
     body: int
@@ -127,4 +126,3 @@ class Limits:
     stall: float = 30.0
     stall_bytes: int = 16 * 1024
     linger: float = 5.0
-    doors: Doors = Factory(lambda: Doors.of(None, 1 << 20, 0))

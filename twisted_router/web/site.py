@@ -26,7 +26,7 @@ from ..proxy.deadlines import Deadlines
 from ..proxy.wire import writer
 from . import problems
 from .heads import PlainHead, read_plain_head
-from .limits import Limits, Shut
+from .limits import Doors, Limits, Shut
 from .request import RouterRequest
 
 _NOT_IN_HOSTS = re.compile(rb"[^A-Za-z0-9._~!$&'()*+,;=%:\[\]-]").search
@@ -255,10 +255,12 @@ class RouterSite(Site):
     requestFactory = RouterRequest
     noisy = False
 
-    def __init__(self, root: IResource, relay: IResource, limits: Limits, clock: IReactorTime) -> None:
+    def __init__(
+        self, root: IResource, relay: IResource, limits: Limits, doors: Doors, clock: IReactorTime
+    ) -> None:
         super().__init__(root, timeout=None, reactor=clock, parsePOSTFormSubmission=False)
         self.limits = limits
-        self.doors = limits.doors
+        self.doors = doors
         self.held = 0
         self.idle = Deadlines(clock, limits.idle)
         self.heads = Deadlines(clock, limits.head)
