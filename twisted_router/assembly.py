@@ -64,8 +64,8 @@ _log = Logger()
 BACKLOG = 4096
 
 
-#: When the garbage collector looks: after so many new objects, less those gone; every third time also at those
-#: that were there the last time; every ninth at all, which is after as many objects as with Python's 700, 10, 10.
+#: When the garbage collector looks: after so many new objects, less those gone; every third time also at what
+#: was there the last time; every ninth at everything, about as often as with Python's own 700, 10, 10.
 COLLECT_AFTER = (10_000, 2, 2)
 
 
@@ -306,9 +306,9 @@ class _Parts:
 def settle_heap() -> None:
     """Let the garbage collector leave alone what lives as long as the router.
 
-    A full collection would look at all of it, 45 ms in which nothing is relayed, several times in 10 s of load.
-    Nor do young objects need a look after every 700: requests leave no cycles behind, and what 32 of them hold
-    at once is more than that.
+    A full collection would look at all of it: 45 ms in which nothing is relayed, several times in 10 s of
+    load. Nor do young objects need a look after every 700: requests leave no cycles behind, and what 32 of
+    them hold at once is more than that.
     """
     gc.collect()
     gc.freeze()

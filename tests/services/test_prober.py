@@ -117,14 +117,13 @@ class Slow(ProberTestCase):
     timeout = 12.0
 
     def test_a_hang_delays_nobody(self) -> None:
-        """While one probe hangs, the others are asked every round, and the skipped ones are counted."""
+        """While one probe hangs, the others are asked every round."""
         self.prober.startService()
         for _ in range(2):
             self.asked["b"][-1].callback(200)
             self.asked["c"][-1].callback(200)
             self.clock.advance(self.interval)
         self.assertEqual(self.counts(), [1, 3, 3])
-        self.assertEqual(self.prober.skipped, 2)
 
     def test_a_hang_is_a_miss_at_the_bound(self) -> None:
         """A probe without an answer is a time-out exactly when the bound is reached."""

@@ -75,7 +75,6 @@ class Prober(Service):
     :param probe: asks one replica; bounded here by ``timeout`` seconds.
     :param apply: takes the events; what follows from them is not this room's concern.
     :param clock: only wakes us; ``now`` is the monotonic time that pins are compared with.
-    :ivar skipped: probes that did not start because the last one of that replica still ran.
     """
 
     _log = Logger()
@@ -101,7 +100,6 @@ class Prober(Service):
         self._running: dict[str, Deferred[None]] = {}
         self._loop = LoopingCall(self._round)
         self._loop.clock = clock
-        self.skipped = 0
 
     def startService(self) -> None:
         """Probe everybody at once and then every interval."""
@@ -131,7 +129,6 @@ class Prober(Service):
         try:
             for member in tuple(self._fleet.members()):
                 if member.instance in self._running:
-                    self.skipped += 1
                     self._log.debug("{name} is still being probed", name=member.name)
                 else:
                     self._start(member)
