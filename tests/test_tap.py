@@ -266,7 +266,9 @@ class Refusals(TapTestCase):
                 table.append((flag, value, f"--{flag} must be a positive number of seconds, got {value}"))
         for flag in ("drain-timeout", "replace-after", "stop-grace"):
             for value in ("-1", "inf"):
-                table.append((flag, value, f"--{flag} must not be negative, got {value}"))
+                table.append(
+                    (flag, value, f"--{flag} must be 0 or a positive number of seconds, got {value}")
+                )
         table += [
             ("affinity-slack", "-1", "--affinity-slack must be at least 0, got -1"),
             ("initial-replicas", "-1", "--initial-replicas must be at least 0, got -1"),
@@ -277,12 +279,18 @@ class Refusals(TapTestCase):
             ("max-body", "-1", "--max-body must be at least 0, got -1"),
             ("port", "-1", "--port must be between 0 and 65535, got -1"),
             ("port", "65536", "--port must be between 0 and 65535, got 65536"),
+            (
+                "max-body-total",
+                "-1",
+                "--max-body-total must be at least 0, got -1\n"
+                "--max-body-total must not be less than --max-body",
+            ),
             ("max-body-total", "1", "--max-body-total must not be less than --max-body"),
             ("max-body", "2g", "--max-body-total must not be less than --max-body"),
             ("session-sources", "", "--session-sources must name at least one source"),
-            ("session-sources", "x y", "--session-sources: 'x y' is neither a header name nor body.KEY"),
-            ("session-sources", "body.", "--session-sources: 'body.' is neither a header name nor body.KEY"),
-            ("session-sources", "x:y", "--session-sources: 'x:y' is neither a header name nor body.KEY"),
+            ("session-sources", "x y", "--session-sources must name headers, or body.KEY, not 'x y'"),
+            ("session-sources", "body.", "--session-sources must name headers, or body.KEY, not 'body.'"),
+            ("session-sources", "x:y", "--session-sources must name headers, or body.KEY, not 'x:y'"),
         ]
         for flag, value, words in table:
             error = self.refusal(f"--{flag}={value}")
@@ -302,7 +310,7 @@ class Refusals(TapTestCase):
         self.assertIsInstance(error, BadValue)
         lines = str(error).splitlines()
         self.assertEqual(
-            [line.split(" ")[0] for line in lines[:3]], ["--session-ttl", "--max-replicas", "--port"]
+            [line.split(" ")[0] for line in lines[:3]], ["--port", "--session-ttl", "--max-replicas"]
         )
         for part in ("$.replicas[0].host", "$.replicas[0].port", "hots"):
             self.assertTrue(any(part in line for line in lines[3:]), part)

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TextIO, cast
+from typing import Any, ClassVar, TextIO, cast
 
 import attrs
 from twisted.application.service import IService
@@ -26,45 +26,85 @@ class BadValue(usage.UsageError):
     """A flag that parses and a value, or a file, that cannot be used."""
 
 
-def _seconds(flag: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
+def _seconds(text: str) -> float:
+    value = float(text)
+    if math.isnan(value):
+        raise ValueError(text)
+    return value
+
+
+def _size(text: str) -> int:
+    number = text.strip().lower().removesuffix("b").removesuffix("i")
+    unit = number[-1:] if number[-1:] in "kmg" else ""
+    return int(number.removesuffix(unit)) * _UNITS[unit]
+
+
+@attrs.frozen
+class _Kind:
+    """How a flag's text becomes a value, and what it takes, for whom that fails."""
+
+    read: Callable[[str], object]
+    takes: str
+
+
+_SECONDS = _Kind(_seconds, "a number of seconds")
+_WHOLE = _Kind(int, "a whole number")
+_SIZE = _Kind(_size, "bytes, such as 67108864 or 64MiB")
+_TEXT = _Kind(str, "text")
+
+#: Judges a value: the rest of a sentence that begins with its flag, or None where nothing is wrong.
+_Rule = Callable[[Any], str | None]
+
+
+def _positive(seconds: float) -> str | None:
+    return None if 0 < seconds < math.inf else f"must be a positive number of seconds, got {seconds:g}"
+
+
+def _not_negative(seconds: float) -> str | None:
+    return None if 0 <= seconds < math.inf else f"must be 0 or a positive number of seconds, got {seconds:g}"
+
+
+def _least(least: int) -> _Rule:
+    return lambda value: None if value >= least else f"must be at least {least}, got {value}"
+
+
+def _port(value: int) -> str | None:
+    return None if 0 <= value <= 65535 else f"must be between 0 and 65535, got {value}"
+
+
+def _session_sources(text: str) -> str | None:
+    sources = _sources(text)
+    for source in sources:
+        name = source.removeprefix("body.")
+        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or not name.isascii():
+            return f"must name headers, or body.KEY, not {source!r}"
+    return None if sources else "must name at least one source"
+
+
+@attrs.frozen
+class _Value:
+    """One flag's value: how it is read, and the rule it has to keep. ``usage.Options`` calls it to coerce."""
+
+    flag: str
+    kind: _Kind
+    rule: _Rule
+
+    def __call__(self, text: str) -> object:
         try:
-            value = float(text)
+            return self.kind.read(text)
         except ValueError:
-            raise ValueError(f"--{flag} takes a number of seconds, not {text!r}") from None
-        if math.isnan(value):
-            raise ValueError(f"--{flag} takes a number of seconds, not {text!r}")
-        return value
+            raise ValueError(f"--{self.flag} takes {self.kind.takes}, not {text!r}") from None
 
-    return parse
-
-
-def _whole(flag: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ValueError(f"--{flag} takes a whole number, not {text!r}") from None
-
-    return parse
+    def problem(self, value: object) -> str | None:
+        """Say what is wrong with a value; nothing is with one that was not given."""
+        wrong = None if value is None else self.rule(value)
+        return None if wrong is None else f"--{self.flag} {wrong}"
 
 
-def _size(flag: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = text.strip().lower().removesuffix("b").removesuffix("i")
-        unit = number[-1:] if number[-1:] in "kmg" else ""
-        try:
-            return int(number.removesuffix(unit)) * _UNITS[unit]
-        except ValueError:
-            raise ValueError(f"--{flag} takes bytes, such as 67108864 or 64MiB, not {text!r}") from None
-
-    return parse
-
-
-def _parameter(flag: str, parse: Callable[[str], Callable[[str], object]], text: str) -> list[object]:
+def _parameter(flag: str, kind: _Kind, rule: _Rule, text: str) -> list[Any]:
     """One row of ``optParameters`` whose default is that of ``Settings``."""
     default = getattr(attrs.fields_dict(Settings)[flag.replace("-", "_")], "default", None)
-    return [flag, None, default, text, parse(flag)]
+    return [flag, None, default, text, _Value(flag, kind, rule)]
 
 
 class Options(usage.Options):
@@ -76,14 +116,17 @@ class Options(usage.Options):
         "on the replica that holds its KV cache. FILE is JSON, or YAML when its name ends in .yaml; "
         "'pypto-router check-config FILE' explains what is wrong with one. All durations are seconds."
     )
-    optParameters = [
+    optParameters: ClassVar[list[list[Any]]] = [
         ["replicas", "r", None, "File that names the replicas, and the hosts to launch more on (required)."],
         ["host", None, "0.0.0.0", "Address to listen on."],
-        _parameter("port", _whole, "Port to listen on; 0 takes a free one."),
-        _parameter("session-ttl", _seconds, "Seconds of inactivity before a conversation loses its pin."),
+        _parameter("port", _WHOLE, _port, "Port to listen on; 0 takes a free one."),
+        _parameter(
+            "session-ttl", _SECONDS, _positive, "Seconds of inactivity before a conversation loses its pin."
+        ),
         _parameter(
             "affinity-slack",
-            _whole,
+            _WHOLE,
+            _least(0),
             "Extra outstanding requests a pinned replica may carry before a session moves; 0: no affinity.",
         ),
         [
@@ -92,40 +135,57 @@ class Options(usage.Options):
             None,
             "Routing policy, NAME or NAME:key=value,... (default: the file's, else session).",
         ],
-        _parameter("max-outstanding", _whole, "Requests one replica may have at once (default: no limit)."),
-        _parameter("queue-size", _whole, "Requests that may wait for a replica; 0 answers 503 at once."),
-        _parameter("queue-timeout", _seconds, "Seconds a request may wait for a replica; 503 then."),
-        _parameter("max-hold", _seconds, "Seconds --gate may hold a request; it is sent then."),
-        _parameter("health-interval", _seconds, "Seconds between replica health probes."),
-        _parameter("request-timeout", _seconds, "Seconds one proxied request may take in all."),
-        _parameter("connect-timeout", _seconds, "Seconds a connection to a replica may take."),
+        _parameter(
+            "max-outstanding", _WHOLE, _least(1), "Requests one replica may have at once (default: no limit)."
+        ),
+        _parameter(
+            "queue-size", _WHOLE, _least(0), "Requests that may wait for a replica; 0 answers 503 at once."
+        ),
+        _parameter(
+            "queue-timeout", _SECONDS, _positive, "Seconds a request may wait for a replica; 503 then."
+        ),
+        _parameter("max-hold", _SECONDS, _positive, "Seconds --gate may hold a request; it is sent then."),
+        _parameter("health-interval", _SECONDS, _positive, "Seconds between replica health probes."),
+        _parameter("request-timeout", _SECONDS, _positive, "Seconds one proxied request may take in all."),
+        _parameter("connect-timeout", _SECONDS, _positive, "Seconds a connection to a replica may take."),
         _parameter(
             "max-connections",
-            _whole,
+            _WHOLE,
+            _least(1),
             "Clients connected at once; 503 beyond (default: from the limit on open files).",
         ),
-        _parameter("max-body", _size, "Bytes one request body may have; 413 beyond."),
-        _parameter("max-body-total", _size, "Bytes of request bodies held at once; 503 beyond."),
+        _parameter("max-body", _SIZE, _least(0), "Bytes one request body may have; 413 beyond."),
+        _parameter("max-body-total", _SIZE, _least(0), "Bytes of request bodies held at once; 503 beyond."),
         [
             "session-sources",
             None,
             ",".join(SESSION_SOURCES),
             "Where a session id is looked for, in order: header names, and body.KEY for keys of a JSON body.",
+            _Value("session-sources", _TEXT, _session_sources),
         ],
         _parameter(
-            "initial-replicas", _whole, "Replicas to launch at startup (default: 1 with hosts, else 0)."
+            "initial-replicas",
+            _WHOLE,
+            _least(0),
+            "Replicas to launch at startup (default: 1 with hosts, else 0).",
         ),
-        _parameter("max-replicas", _whole, "Cap launched replicas below the declared devices."),
-        _parameter("launch-timeout", _seconds, "Seconds a launch may take to report ready."),
+        _parameter("max-replicas", _WHOLE, _least(1), "Cap launched replicas below the declared devices."),
+        _parameter("launch-timeout", _SECONDS, _positive, "Seconds a launch may take to report ready."),
         _parameter(
-            "drain-timeout", _seconds, "Seconds to wait for in-flight requests before a replica is stopped."
+            "drain-timeout",
+            _SECONDS,
+            _not_negative,
+            "Seconds to wait for in-flight requests before a replica is stopped.",
         ),
         _parameter(
             "replace-after",
-            _seconds,
+            _SECONDS,
+            _not_negative,
             "Seconds without an answer after which a replica is replaced; at least two health intervals.",
         ),
-        _parameter("stop-grace", _seconds, "Seconds a stopping replica has before it is killed."),
+        _parameter(
+            "stop-grace", _SECONDS, _not_negative, "Seconds a stopping replica has before it is killed."
+        ),
         [
             "record-trace",
             None,
@@ -233,43 +293,11 @@ def _token(options: Options, environ: Mapping[str, str]) -> str | None:
 
 
 def range_problems(options: Options) -> list[str]:
-    """Name every value that is out of range, one sentence each."""
-    problems = []
-    for flag in (
-        "session-ttl",
-        "health-interval",
-        "request-timeout",
-        "connect-timeout",
-        "launch-timeout",
-        "queue-timeout",
-        "max-hold",
-    ):
-        if not 0 < options[flag] < math.inf:
-            problems.append(f"--{flag} must be a positive number of seconds, got {options[flag]:g}")
-    for flag in ("drain-timeout", "replace-after", "stop-grace"):
-        if not 0 <= options[flag] < math.inf:
-            problems.append(f"--{flag} must not be negative, got {options[flag]:g}")
-    for flag, least in (
-        ("affinity-slack", 0),
-        ("initial-replicas", 0),
-        ("max-replicas", 1),
-        ("max-connections", 1),
-        ("max-outstanding", 1),
-        ("queue-size", 0),
-        ("max-body", 0),
-    ):
-        if options[flag] is not None and options[flag] < least:
-            problems.append(f"--{flag} must be at least {least}, got {options[flag]}")
-    if not 0 <= options["port"] <= 65535:
-        problems.append(f"--port must be between 0 and 65535, got {options['port']}")
+    """Name every value that is out of range, one sentence each, in the order of the flags."""
+    values = [row[-1] for row in options.optParameters if isinstance(row[-1], _Value)]
+    problems = [*filter(None, (value.problem(options[value.flag]) for value in values))]
     if options["max-body-total"] < options["max-body"]:
         problems.append("--max-body-total must not be less than --max-body")
-    for source in _sources(options["session-sources"]):
-        name = source.removeprefix("body.")
-        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or not name.isascii():
-            problems.append(f"--session-sources: {source!r} is neither a header name nor body.KEY")
-    if not _sources(options["session-sources"]):
-        problems.append("--session-sources must name at least one source")
     return problems
 
 
