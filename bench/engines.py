@@ -92,7 +92,7 @@ http {{
   access_log off; client_max_body_size 0; client_body_buffer_size 1m; keepalive_requests 1000000000;
   client_body_temp_path {work}/nginx-body; proxy_temp_path {work}/nginx-proxy;
   fastcgi_temp_path {work}/nginx-f; uwsgi_temp_path {work}/nginx-u; scgi_temp_path {work}/nginx-s;
-  upstream replicas {{ {servers} keepalive 1024; keepalive_requests 1000000000; }}
+  upstream replicas {{ {balance} {servers} keepalive 1024; keepalive_requests 1000000000; }}
   server {{
     listen 127.0.0.1:{port} backlog=4096;
     location / {{
@@ -130,11 +130,11 @@ def program(name: str, package: str) -> str:
     return found
 
 
-def nginx(family: Children, name: str, replicas: list[int], work: Path) -> Engine:
-    """Nginx with one worker, unbuffered, upstream connections kept."""
+def nginx(family: Children, name: str, replicas: list[int], work: Path, balance: str = "") -> Engine:
+    """Nginx with one worker, unbuffered, upstream connections kept; in turn, or as ``balance`` says."""
     port, config = free_port(), work / "nginx.conf"
     servers = " ".join(f"server 127.0.0.1:{replica};" for replica in replicas)
-    config.write_text(NGINX.format(work=work, port=port, servers=servers))
+    config.write_text(NGINX.format(work=work, port=port, balance=balance, servers=servers))
     return launch(family, name, [program("nginx", "nginx-light"), "-c", str(config)], port, replicas)
 
 
@@ -162,22 +162,22 @@ def environment(requirement: str) -> Path:
     return python
 
 
-def rust_router(requirement: str, module: str, policy: str, level: str) -> Starter:
+def rust_router(requirement: str, module: str, policy: str, level: str, *more: str) -> Starter:
     """vllm-router or sglang-router: the same command line, apart from the name of the log level."""
 
     def start(family: Children, name: str, replicas: list[int], work: Path) -> Engine:
         port = free_port()
         argv = [str(environment(requirement)), "-m", module, "--host", "127.0.0.1", "--port", str(port)]
-        argv += ["--policy", policy, "--log-level", level, "--prometheus-port", str(free_port())]
+        argv += ["--policy", policy, "--log-level", level, "--prometheus-port", str(free_port()), *more]
         argv += ["--worker-urls", *(f"http://127.0.0.1:{replica}" for replica in replicas)]
         return launch(family, name, argv, port, replicas)
 
     return start
 
 
-def vllm_router(version: str, policy: str) -> Starter:
+def vllm_router(version: str, policy: str, *more: str) -> Starter:
     """Vllm-router of one version under one policy."""
-    return rust_router(f"vllm-router=={version}", "vllm_router.launch_router", policy, "warning")
+    return rust_router(f"vllm-router=={version}", "vllm_router.launch_router", policy, "warning", *more)
 
 
 STARTERS: dict[str, Starter] = {

@@ -9,6 +9,7 @@ from typing import Any
 from bench import crash, death, micro, pressure, scale, soak
 from bench.cases import CASES
 from bench.engines import STARTERS, WIRE, Engine, starters
+from bench.live import command as live
 from bench.processes import Unavailable, children
 from bench.report import OUT, keep
 from bench.tables import bar_table, case_table, medians
@@ -85,9 +86,24 @@ def parser() -> argparse.ArgumentParser:
     for name, text in pressure.KINDS.items():
         sub = add(name, text, pressure.pressure, 1, 3.0)
         sub.add_argument("--engines", default=",".join(WIRE), help="%(default)s")
+    add("gap", "how long our reactor is kept busy by 20 MB uploads", pressure.reactor_gap, 3, 3.0)
     sub = add("micro", "parts of the data path in this process, no sockets", micro.micro, 3, 0.3)
     sub.add_argument("--only", metavar="REGEX", help="rows whose name matches")
     sub.add_argument("--profile", action="store_true", help="show where the time of these rows goes instead")
+    sub = commands.add_parser("live", help=live.TEXT, description=live.TEXT)
+    sub.set_defaults(run=live.live)
+    sub.add_argument("--rows", default="", metavar="NAME,NAME", help="all of them unless named")
+    sub.add_argument("--candidates", default="", metavar="NAME,NAME", help="all of them unless named")
+    sub.add_argument("--seeds", default="1", metavar="N,N", help="%(default)s")
+    sub.add_argument(
+        "--scale", type=float, default=1.0, help="times each row's own speed; less is slower (%(default)s)"
+    )
+    sub.add_argument("--limit", type=float, default=90.0, help="seconds one run may take (%(default)s)")
+    sub.add_argument(
+        "--nice", type=int, default=0, help="added to the priority number of every process (%(default)s)"
+    )
+    sub.add_argument("--list", action="store_true", help="name candidates and rows, run nothing")
+    sub.add_argument("--json", metavar="FILE", help="where the JSON goes (bench/out)")
     sub = commands.add_parser("soak", help=soak.TEXT, description=soak.TEXT)
     sub.set_defaults(run=soak.soak)
     sub.add_argument("--minutes", type=float, default=30, help="length (%(default)s)")

@@ -1,0 +1,1 @@
+"""The laboratory's workloads in real time: real routers, real sockets, simulated replicas, a faster clock."""
