@@ -6,11 +6,14 @@ import argparse
 import http.client
 import json
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from bench.engines import Engine, starters
+from bench.engines import Engine, ours, starters
+from bench.gaps import between
 from bench.processes import Unavailable, children, descriptors, rss_kb
 from bench.report import OUT, keep
 from bench.tables import render
@@ -117,35 +120,63 @@ def pipelined(engine: Engine, seconds: float) -> Figures:
     return {"rss_growth_mb": grown, "sent": sent * 1500 // len(data)}
 
 
-def big_body(engine: Engine, seconds: float) -> Figures:
-    """20 MB uploads without a session header, beside one client with small requests: what that one waits."""
-    calm = run_load(engine.port, {"seconds": seconds}, engine.pids)
-    data, stop = request(False, 20_000_000), threading.Event()
-    uploads = 0
+@contextmanager
+def _uploads(engine: Engine) -> Iterator[list[float]]:
+    """Upload 20 MB without a session header, again and again; when each began is what is yielded."""
+    data, stop, began = request(False, 20_000_000), threading.Event(), list[float]()
 
     def upload() -> None:
-        nonlocal uploads
         while not stop.is_set():
+            began.append(time.monotonic())
             with _connect(engine) as link:
                 link.sendall(data)
                 link.recv(65536)
-            uploads += 1
             stop.wait(0.2)
 
     thread = threading.Thread(target=upload)
     thread.start()
     try:
-        busy = run_load(engine.port, {"seconds": seconds}, engine.pids)
+        yield began
     finally:
         stop.set()
         thread.join()
-    worst = {"calm_max_ms": calm["latency_us"]["max"] / 1e3, "busy_max_ms": busy["latency_us"]["max"] / 1e3}
+
+
+def big_body(engine: Engine, seconds: float) -> Figures:
+    """20 MB uploads without a session header, beside one client with small requests: what that one waits."""
+    calm = run_load(engine.port, {"seconds": seconds}, engine.pids)
+    with _uploads(engine) as uploads:
+        busy = run_load(engine.port, {"seconds": seconds}, engine.pids)
     return {
-        **worst,
+        "calm_max_ms": calm["latency_us"]["max"] / 1e3,
+        "busy_max_ms": busy["latency_us"]["max"] / 1e3,
         "busy_p99_ms": busy["latency_us"]["p99"] / 1e3,
-        "uploads": uploads,
+        "uploads": len(uploads),
         "errors": busy["errors"],
     }
+
+
+def reactor_gap(options: argparse.Namespace) -> int:
+    """How long our reactor is kept from everything else, idle and with 20 MB uploads; every round afresh."""
+    noted, rows = OUT / "gaps", []
+    for turn in range(options.rounds):
+        with children(OUT / "logs") as family:
+            watched = [sys.executable, "-m", "bench.gaps", str(noted)]
+            engine = ours(watched)(family, "us-watched", start_stub(family, ports=1), OUT)
+            calm = time.monotonic()
+            time.sleep(options.seconds)
+            busy = time.monotonic()
+            with _uploads(engine) as uploads:
+                time.sleep(options.seconds)
+            ended = time.monotonic()
+            for what, began, until in (("calm", calm, busy), ("uploads", busy, ended)):
+                gaps = sorted(between(noted, began, until), reverse=True) or [0.0]
+                count = len(uploads) if what == "uploads" else 0
+                longest = ", ".join(f"{gap * 1e3:.1f}" for gap in gaps[:5])
+                rows.append([str(turn + 1), what, str(count), str(len(gaps)), longest])
+    print(render(["round", "", "uploads", "gaps > 1 ms", "longest ms"], rows), end="\n\n")
+    keep(options.command, {"rounds": options.rounds, "rows": rows}, options.json)
+    return 0
 
 
 MEASURES: dict[str, Callable[[Engine, float], Figures]] = {

@@ -9,7 +9,7 @@ from typing import Any, cast
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.interfaces import IProtocolFactory, IPullProducer, IStreamClientEndpoint
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringIOWithoutClosing, StringTransport
@@ -59,6 +59,19 @@ class Line(StringTransport):
         super().resumeProducing()
         self.clock.callLater(0, self._flush)
 
+    def registerProducer(self, producer: IPullProducer, streaming: bool) -> None:
+        """As a socket does: whoever has to be asked is asked for the first piece at once."""
+        super().registerProducer(producer, streaming)
+        if not streaming:
+            producer.resumeProducing()
+
+    def drain(self) -> bool:
+        """All has been sent: ask whoever has to be asked for the next piece; False when there is nobody."""
+        if self.producer is None:
+            return False
+        self.producer.resumeProducing()
+        return True
+
     def write(self, data: bytes) -> None:
         if not (self.gone or self.aborted or self.half_closed):
             super().write(data)
@@ -88,6 +101,9 @@ class Line(StringTransport):
         if not self.gone:
             self.gone = True
             self.connected = False
+            if self.producer is not None:
+                self.producer.stopProducing()
+                self.producer = None
             self.protocol.connectionLost(Failure(error))
 
 

@@ -22,6 +22,7 @@ from twisted_router.errors import (
 from twisted_router.proxy.client import ReplicaAgent, ReplicaClient
 from twisted_router.proxy.connect import endpoint_for
 from twisted_router.proxy.pool import Pool
+from twisted_router.proxy.writing import PIECE
 
 AUTHORITY = Authority()
 STRANGER = Authority("stranger")
@@ -39,6 +40,10 @@ class Replica(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self.heard += data
+        head, ended, body = self.heard.partition(b"\r\n\r\n")
+        _, _, length = head.partition(b"Content-Length: ")
+        if not ended or len(body) < int(length or b"0"):
+            return
         shown = self.transport.getPeerCertificate()  # type: ignore[union-attr]
         name = b"nobody" if shown is None else shown.get_issuer().CN.encode()
         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(name) + name)  # type: ignore[union-attr]
@@ -90,7 +95,12 @@ class Tls(TestCase):
         return int(port.getHost().port)
 
     async def ask(
-        self, port: int, host: str = "127.0.0.1", ca: bytes = AUTHORITY.pem, own: bytes | None = None
+        self,
+        port: int,
+        host: str = "127.0.0.1",
+        ca: bytes = AUTHORITY.pem,
+        own: bytes | None = None,
+        body: bytes | None = None,
     ) -> bytes:
         """Have one exchange over TLS; return what the replica answers."""
         config = ReplicaConfig(
@@ -104,7 +114,7 @@ class Tls(TestCase):
         pool = Pool(reactor, endpoint_for(reactor, config, 5.0), 5.0, "node0")
         client = ReplicaClient(ReplicaAgent(pool, config.url.encode()))
         try:
-            response = await client.request(b"GET", b"/")
+            response = await client.request(b"GET", b"/", data=body)
             content: bytes = await response.content()
             return content
         finally:
@@ -119,6 +129,13 @@ class Tls(TestCase):
     async def test_right_name(self) -> None:
         """A certificate for the name is trusted when the replica is called by it."""
         self.assertEqual(await self.ask(self.serve("localhost"), "localhost"), b"nobody")
+
+    async def test_large(self) -> None:
+        """A body of many pieces arrives whole."""
+        body = b"y" * (10 * PIECE + 1)
+        self.assertEqual(await self.ask(self.serve("127.0.0.1"), body=body), b"nobody")
+        (line,) = self.factory.lines  # type: ignore[attr-defined]
+        self.assertEqual(line.heard.partition(b"\r\n\r\n")[2], body)
 
     async def test_several_authorities(self) -> None:
         """Every authority in the file is trusted, not the first alone."""

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import contextlib
 from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.error import ConnectionLost
 from twisted.internet.protocol import ClientCreator, Factory, Protocol
@@ -18,9 +17,11 @@ from twisted.web.iweb import UNKNOWN_LENGTH
 
 from tests.fuzz.profile import effort
 from tests.proxy.fakes import Line
+from tests.proxy.test_writing import Quiet
 from twisted_router.errors import ReplicaCut, ReplicaReset, RouterError
 from twisted_router.proxy.framing import HEAD_LIMIT
-from twisted_router.proxy.wire import Wire, WireResponse, has_unsent, writer
+from twisted_router.proxy.wire import Wire, WireResponse
+from twisted_router.proxy.writing import PIECE
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: r\r\n\r\n"
 SHORT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
@@ -85,6 +86,42 @@ class Heads(WireTestCase):
             self.setUp()
             self.wire.send(b"POST", REQUEST, body)
             self.assertEqual(self.line.value(), REQUEST + body)
+
+    def test_large(self) -> None:
+        """A large body is handed to the transport in pieces, the next one when the last has been sent."""
+        body = bytes(range(256)) * (PIECE // 64)
+        for rest in (b"", b"x"):
+            self.setUp()
+            self.wire.send(b"POST", REQUEST, body + rest)
+            sizes = [len(self.line.value())]
+            while self.line.drain():
+                sizes.append(len(self.line.value()) - sum(sizes))
+            self.assertEqual(self.line.value(), REQUEST + body + rest)
+            self.assertEqual(sizes, [len(REQUEST) + PIECE, PIECE, PIECE, PIECE, *([1] if rest else [])])
+
+    def test_answered_before_the_end(self) -> None:
+        """A connection whose replica answers before it has the whole body is closed, not used again."""
+        for sent in (False, True):
+            self.setUp()
+            asked = self.wire.send(b"POST", REQUEST, b"y" * 3 * PIECE)
+            while sent and self.line.drain():
+                pass
+            self.line.deliver(SHORT + b"ok")
+            self.take(self.successResultOf(asked))
+            self.assertEqual(self.idle, [self.wire] if sent else [])
+            self.assertEqual(self.line.aborted, not sent)
+            self.clock.advance(0)
+            self.assertFalse(self.line.drain())
+
+    def test_upload_given_up(self) -> None:
+        """Nothing more is sent for a request that was given up, and its body is not kept."""
+        asked = self.wire.send(b"POST", REQUEST, b"y" * 3 * PIECE)
+        asked.addErrback(lambda _: None).cancel()
+        self.line.drain()
+        self.assertEqual(len(self.line.value()), len(REQUEST) + PIECE)
+        self.clock.advance(0)
+        upload = self.wire._upload
+        self.assertTrue(upload is None or upload.done)
 
     def test_in_pieces(self) -> None:
         """A head may come byte by byte; the response is there with its last byte, not before."""
@@ -468,132 +505,10 @@ class Delivered(WireTestCase):
         self.assertTrue(self.line.aborted)
 
 
-class Quiet(Protocol):
-    """The far end of a real connection, which reads when it is told to."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.last = b""
-        self.wanted: tuple[int, Deferred[None]] | None = None
-        self.over: Deferred[None] = Deferred()
-
-    def connectionMade(self) -> None:
-        self.factory.accepted.callback(self)  # type: ignore[union-attr]
-
-    def read(self, size: int) -> Deferred[None]:
-        self.wanted = (size, Deferred())
-        self.dataReceived(b"")
-        return self.wanted[1]
-
-    def dataReceived(self, data: bytes) -> None:
-        self.size += len(data)
-        self.last = data[-1:] or self.last
-        if self.wanted is not None and self.size >= self.wanted[0]:
-            wanted, self.wanted = self.wanted, None
-            wanted[1].callback(None)
-
-    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
-        self.over.callback(None)
-
-
-class Source:
-    """A push producer that notes what it is told."""
-
-    def __init__(self) -> None:
-        self.paused: Deferred[None] = Deferred()
-        self.resumed: Deferred[None] = Deferred()
-
-    def pauseProducing(self) -> None:
-        if not self.paused.called:
-            self.paused.callback(None)
-
-    def resumeProducing(self) -> None:
-        if self.paused.called and not self.resumed.called:
-            self.resumed.callback(None)
-
-    def stopProducing(self) -> None:
-        """Nothing to stop."""
-
-
-class Writer(TestCase):
-    """``writer`` on a real pair of sockets: that is what it is about."""
+class Sockets(TestCase):
+    """A wire on a real connection."""
 
     timeout = 20
-
-    async def pair(self) -> tuple[Protocol, Quiet]:
-        factory = Factory.forProtocol(Quiet)
-        factory.accepted = Deferred()  # type: ignore[attr-defined]
-        port = reactor.listenTCP(0, factory, interface="127.0.0.1")
-        self.addCleanup(port.stopListening)
-        near = await ClientCreator(reactor, Protocol).connectTCP("127.0.0.1", port.getHost().port)
-        far: Quiet = await factory.accepted  # type: ignore[attr-defined]
-
-        def close() -> Deferred[object]:
-            far.transport.resumeProducing()  # type: ignore[union-attr]
-            near.transport.abortConnection()
-            return DeferredList([far.over])
-
-        self.addCleanup(close)
-        return near, far
-
-    async def test_at_once(self) -> None:
-        """A write that the kernel takes is sent before the call returns, and queues nothing."""
-        near, far = await self.pair()
-        write = writer(near.transport)
-        self.assertNotEqual(write, near.transport.write)
-        arrived = far.read(5)
-        write(b"hello")
-        self.assertFalse(has_unsent(near.transport))
-        await arrived
-
-    async def test_full(self) -> None:
-        """What the kernel does not take is queued in order: the producer is paused, and resumed later."""
-        near, far = await self.pair()
-        far.transport.pauseProducing()  # type: ignore[union-attr]
-        write = writer(near.transport)
-        source = Source()
-        near.transport.registerProducer(source, True)
-        sent = 0
-        while not source.paused.called:
-            write(b"x" * 262_144)
-            sent += 262_144
-        write(b"y" * 10)
-        await source.paused
-        self.assertNoResult(source.resumed)
-        arrived = far.read(sent + 10)
-        far.transport.resumeProducing()  # type: ignore[union-attr]
-        await arrived
-        await source.resumed
-        self.assertEqual((far.size, has_unsent(near.transport)), (sent + 10, False))
-
-    async def test_behind_what_waits(self) -> None:
-        """While bytes are queued, later ones queue behind them, even when the kernel has room again."""
-        near, far = await self.pair()
-        far.transport.pauseProducing()  # type: ignore[union-attr]
-        write = writer(near.transport)
-        sent = 0
-        while not has_unsent(near.transport):
-            write(b"x" * 262_144)
-            sent += 262_144
-        drained = 0
-        with contextlib.suppress(BlockingIOError):  # between two turns of the reactor
-            while True:
-                drained += len(far.transport.socket.recv(1 << 20))  # type: ignore[union-attr]
-        write(b"y")
-        arrived = far.read(sent + 1 - drained)
-        far.transport.resumeProducing()  # type: ignore[union-attr]
-        await arrived
-        self.assertEqual(far.last, b"y")
-
-    async def test_gone(self) -> None:
-        """Writing to a connection that is gone does nothing."""
-        near, far = await self.pair()
-        write = writer(near.transport)
-        gone: Deferred[None] = Deferred()
-        near.connectionLost = lambda reason: gone.callback(None)  # type: ignore[method-assign]
-        far.transport.abortConnection()  # type: ignore[union-attr]
-        await gone
-        self.assertIsNone(write(b"x"))
 
     async def test_unread_close(self) -> None:
         """An idle connection whose close has arrived, unread by the reactor, is not fresh; an open one is."""

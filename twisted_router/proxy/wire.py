@@ -12,7 +12,7 @@ from typing import Protocol as Shape
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocol, IPushProducer, ITCPTransport, ITransport
+from twisted.internet.interfaces import IProtocol, IPushProducer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.tcp import Connection
 from twisted.python.failure import Failure
@@ -23,44 +23,9 @@ from zope.interface import implementer
 
 from ..errors import ReplicaCut, ReplicaReset, RouterError
 from .framing import HEAD_LIMIT, BadResponse, Follower, Head, LengthBody, NoBody, follower, parse_head
+from .writing import PIECE, Upload, has_unsent, writer
 
 _CUT = "the replica closed the connection within its answer"
-
-
-def writer(transport: ITransport) -> Callable[[bytes], None]:
-    """Return the cheapest correct way to write to a transport.
-
-    On a plain TCP connection with nothing queued, that is ``send(2)`` at once: it saves two ``epoll_ctl``
-    calls and a turn of the reactor for each write. What the kernel does not take is queued as usual, so that
-    pausing and resuming producers keeps working. Everything else gets its own ``write``.
-    """
-    write = transport.write
-    if not isinstance(transport, Connection) or transport.TLS:
-        return write
-
-    send = transport.socket.send
-
-    def eager_write(data: bytes) -> None:
-        if transport._tempDataLen or transport.dataBuffer or transport.disconnecting:
-            return write(data)
-        if not transport.connected:
-            return None
-        try:
-            sent = send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            return write(data)  # the reactor finds the loss and reports it
-        if sent < len(data):
-            return write(data[sent:])
-        return None
-
-    return eager_write
-
-
-def has_unsent(transport: object) -> bool:
-    """Tell whether a transport still holds bytes that the kernel has not taken."""
-    return bool(getattr(transport, "dataBuffer", b"") or getattr(transport, "_tempDataLen", 0))
 
 
 class Sink(Shape):
@@ -108,6 +73,7 @@ class Wire(Protocol):
         self._untaken = False
         self._uses = 0
         self._skipped = 0  # bytes of interim responses and blank lines before the answer
+        self._upload: Upload | None = None
         self.stale = False
 
     def connectionMade(self) -> None:
@@ -150,13 +116,13 @@ class Wire(Protocol):
         self._keep = True
         self._uses += 1
         self._skipped = 0
-        self._waiting = Deferred(self._cancelled)
-        if len(body) <= 16384:
+        waiting = self._waiting = Deferred(self._cancelled)
+        if len(body) <= PIECE:
             self._write(request + body if body else request)
         else:
-            self.transport.write(request)
-            self.transport.write(body)
-        return self._waiting
+            self._write(request)
+            self._upload = Upload(self.transport, memoryview(body))
+        return waiting
 
     def dataReceived(self, data: bytes) -> None:
         """Take part of a response."""
@@ -303,7 +269,9 @@ class Wire(Protocol):
         """The exchange is over: back to the pool, or away."""
         if self._state is _State.DEAD:
             return
-        if self._keep and not self._follower.rest and not has_unsent(self.transport):
+        uploaded = self._upload is None or self._upload.done
+        self._upload = None
+        if self._keep and uploaded and not self._follower.rest and not has_unsent(self.transport):
             self.resumeProducing()
             self._state = _State.IDLE
             self._on_idle(self)

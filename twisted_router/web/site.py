@@ -23,7 +23,7 @@ from ..errors import (
     RouterError,
 )
 from ..proxy.deadlines import Deadlines
-from ..proxy.wire import writer
+from ..proxy.writing import writer
 from . import problems
 from .heads import PlainHead, read_plain_head
 from .limits import Doors, Limits, Shut
