@@ -15,6 +15,7 @@ from tests.proxy.fakes import Answers, Line
 from twisted_router.assembly import COLLECT_AFTER, assemble, state_directory
 from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig, Settings
 from twisted_router.errors import ConfigError
+from twisted_router.services.pinsaving import PinSaver
 from twisted_router.services.root import RouterService
 from twisted_router.web.listening import PatientPort
 
@@ -75,6 +76,12 @@ class Parts(AssemblyTestCase):
         """The reactor's clock does not jump with the wall's."""
         self.build()
         self.assertIs(self.reactor.seconds, time.monotonic)
+
+    def test_pins(self) -> None:
+        """Pins are saved where there is a file to save them to, and no thread is begun for it elsewhere."""
+        for path, savers in ((None, 0), (os.path.abspath(self.mktemp()), 1)):
+            root = self.build(state_file=path)
+            self.assertEqual(len([part for part in root if isinstance(part, PinSaver)]), savers)
 
     def test_heap(self) -> None:
         """Once the reactor runs, collections leave alone what has been built, and are rare."""

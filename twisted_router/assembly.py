@@ -81,7 +81,8 @@ def assemble(config: FleetConfig, settings: Settings, reactor: Any) -> IService:
     parts = _Parts(config, settings, reactor)
     root = parts.root()
     parts.prober.setServiceParent(root)
-    parts.pin_saver().setServiceParent(root)
+    if settings.state_file is not None:
+        parts.pin_saver().setServiceParent(root)
     if parts.trace is not None:
         parts.trace.setServiceParent(root)
     if parts.fleet.is_gated:
@@ -126,7 +127,7 @@ class _Parts:
         state_dir = state_directory(state_file, os.environ)
         self.open_files = raise_open_files()
         self.launchers = {
-            host.name: make_launcher(host, reactor, state_dir, self.open_files.original)
+            host.name: make_launcher(host, reactor, time.monotonic, state_dir, self.open_files.original)
             for host in config.hosts
         }
         self.keeper = self.make_keeper()
