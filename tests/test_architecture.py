@@ -25,14 +25,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"errors", "config.model"},
     "interfaces": {"core"},
     **dict.fromkeys(_MIDDLE, _BELOW_MIDDLE),
+    "services": _BELOW_MIDDLE | {"zeromq"},
     "launch": _BELOW_MIDDLE | {"disk"},
     "web": _BELOW_MIDDLE | _MIDDLE,
     "assembly": _BELOW_MIDDLE | _MIDDLE | {"config", "web"},
     "tap": _BELOW_MIDDLE | _MIDDLE | {"config", "web", "assembly", "output"},
     "output": set(),
     "disk": set(),
+    "zeromq": set(),
     "cli": {"errors", "config", "config.model", "output", "disk"},
-    "sim": {"errors"},
+    "sim": {"errors", "zeromq"},
     "lab": {"errors", "config.model", "core"},
 }
 
@@ -43,7 +45,15 @@ INTERFACES_MAY_USE = {"twisted.internet.defer"}
 MAY_USE_REACTOR = {"tap", "sim.replica", "cli.main"}
 
 #: Distributions whose packages are called differently.
-PACKAGES_OF = {"pyyaml": "yaml", "attrs": "attr attrs", "service-identity": "service_identity"}
+PACKAGES_OF = {
+    "pyyaml": "yaml",
+    "attrs": "attr attrs",
+    "service-identity": "service_identity",
+    "pyzmq": "zmq",
+}
+#: What only an extra brings, and the modules that need it: nobody imports them before somebody asks for it.
+OPTIONAL = {"zmq", "msgpack"}
+OPTIONAL_MODULES = {"zeromq", "services.kvevents", "sim.publishing"}
 #: Packages of other distributions that a dependency is built on and lets through: Twisted's, klein's.
 LENT = {"zope", "werkzeug"}
 
@@ -86,6 +96,15 @@ class Source:
                 above = self._package[: len(self._package) - node.level + 1] if node.level else []
                 source = ".".join([*above, *([node.module] if node.module else [])])
                 yield from (f"{source}.{alias.name}" for alias in node.names)
+
+    def eager_imports(self) -> Iterator[str]:
+        """Yield the modules imported as soon as this one is, functions and types left out."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                above = self._package[: len(self._package) - node.level + 1] if node.level else []
+                yield ".".join([*above, *([node.module] if node.module else [])])
 
     def functions(self) -> Iterator[tuple[str, int]]:
         """Yield ``module:qualified.name`` and length in lines of each function."""
@@ -231,7 +250,22 @@ class LayoutTests(SynchronousTestCase):
         packages = {package for name in names for package in PACKAGES_OF.get(name, name).split()}
         imported = {name.partition(".")[0] for source in sources() for name in source.imports()}
         ours = {PACKAGE, "__future__", *sys.stdlib_module_names}
-        self.assertEqual(imported - packages - ours - LENT, set())
+        self.assertEqual(imported - packages - ours - LENT - OPTIONAL, set())
+
+    def test_extras_are_declared(self) -> None:
+        """What an extra brings is declared, and nothing imports it before somebody asks for it."""
+        metadata = configparser.ConfigParser(interpolation=None)
+        metadata.read(ROOT / "setup.cfg", encoding="utf-8")
+        listed = re.findall(r"(?m)^([\w-]+)", metadata["options.extras_require"]["kv-events"])
+        self.assertEqual({PACKAGES_OF.get(name, name) for name in listed}, OPTIONAL)
+        late = {f"{PACKAGE}.{module}" for module in OPTIONAL_MODULES}
+        eager = {
+            source.module
+            for source in sources()
+            for name in source.eager_imports()
+            if name in late or name.partition(".")[0] in OPTIONAL
+        }
+        self.assertEqual(eager, OPTIONAL_MODULES)
 
 
 class RulesTests(SynchronousTestCase):

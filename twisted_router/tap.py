@@ -6,7 +6,8 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TextIO, cast
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
 
 import attrs
 from twisted.application.service import IService
@@ -16,6 +17,9 @@ from twisted.python import usage
 from .config.model import SESSION_SOURCES, FleetConfig, Settings
 from .errors import ConfigError
 from .output import LossyLines, claim_standard_descriptors
+
+if TYPE_CHECKING:
+    from .core.policies.vocabulary import Policy
 
 #: Characters a token file may have; whoever names a device or a disk image by mistake is told so.
 _TOKEN_LIMIT = 64 * 1024
@@ -204,6 +208,11 @@ class Options(usage.Options):
     optFlags = [
         ["no-traffic-veto", None, "Count a timed-out probe even while the replica completes requests."],
         ["gate", None, "Let conversations wait between turns while the caches are full (--policy work)."],
+        [
+            "kv-events",
+            None,
+            "Follow the cache events of the replicas that FILE gives a kv_events endpoint (extra kv-events).",
+        ],
         ["no-receipts", None, "Send no X-Router-Replica and X-Router-Affinity headers with answers."],
         ["access-log", None, "Log one line for each proxied request."],
         ["admin-open", None, "Without a token, allow administrative calls from anywhere."],
@@ -243,13 +252,15 @@ class Options(usage.Options):
 
         try:
             plan_pool(self.fleet.hosts, self.settings.initial_replicas, self.settings.max_replicas)
-            policy_of(self.settings)
+            policy = policy_of(self.settings)
         except ConfigError as error:
             raise BadValue(str(error)) from None
         except ValueError as error:
             is_files = self["policy"] is None and self.fleet.policy is not None
             where = f"{self['replicas']}: $.policy" if is_files else "--policy"
             raise BadValue(f"{where}: {error}") from None
+        if self.settings.kv_events:
+            _check_kv_events(policy, self.fleet)
 
     def _settings(self) -> Settings:
         """Gather the values, which are in range."""
@@ -262,10 +273,27 @@ class Options(usage.Options):
         values["session_sources"] = _sources(self["session-sources"])
         values["traffic_veto"] = not self["no-traffic-veto"]
         values["receipts"] = not self["no-receipts"]
-        for flag in ("access-log", "admin-open", "detach-on-exit", "gate"):
+        for flag in ("access-log", "admin-open", "detach-on-exit", "gate", "kv-events"):
             values[flag.replace("-", "_")] = bool(self[flag])
         values["admin_token"] = _token(self, os.environ)
         return Settings(**values)
+
+
+def _check_kv_events(policy: Policy, fleet: FleetConfig) -> None:
+    """Refuse ``--kv-events`` where it could not do anything."""
+    from .core.policies.registry import inform
+
+    try:
+        inform(policy)
+    except ValueError as error:
+        raise BadValue(f"--kv-events: {error}") from None
+    if not any(replica.kv_events for replica in fleet.replicas):
+        raise BadValue("--kv-events: no replica in the file has a kv_events endpoint")
+    missing = [name for name in ("zmq", "msgpack") if find_spec(name) is None]
+    if missing:
+        raise BadValue(
+            f"--kv-events: no Python package {' and '.join(missing)}: pip install 'pypto-router[kv-events]'"
+        )
 
 
 def _sources(text: str) -> tuple[str, ...]:

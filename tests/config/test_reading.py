@@ -233,6 +233,8 @@ class SameSchemaTests(SynchronousTestCase):
                     "ca_file": "/c",
                     "client_cert": "/d",
                     "health_path": "/up?x=1",
+                    "kv_events": "tcp://[::1]:5557",
+                    "kv_events_replay": "tcp://b:1",
                 }
             ],
             "hosts": [
@@ -262,7 +264,11 @@ class SameSchemaTests(SynchronousTestCase):
         self.assertEqual(set(document["replicas"][0]), set(REPLICA))
         self.assertEqual({key for host in document["hosts"] for key in host}, set(HOST))
         expected = FleetConfig(
-            (ReplicaConfig("n", "::1", 443, "https", "/c", "/d", "/up?x=1"),),
+            (
+                ReplicaConfig(
+                    "n", "::1", 443, "https", "/c", "/d", "/up?x=1", "tcp://[::1]:5557", "tcp://b:1"
+                ),
+            ),
             (
                 HostConfig(
                     name="h",

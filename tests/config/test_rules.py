@@ -22,6 +22,13 @@ class ReplicaRuleTests(SynchronousTestCase):
             [f"1:40: $.replicas[0].ca_file: {only}", f"2:44: $.replicas[1].client_cert: {only}"],
         )
 
+    def test_replay(self) -> None:
+        """What is repeated means nothing where nothing is heard."""
+        self.assertEqual(
+            refusals('{"replicas": [{"host": "a", "port": 1, "kv_events_replay": "tcp://a:2"}]}'),
+            ['1:40: $.replicas[0].kv_events_replay: expected this key only beside "kv_events"'],
+        )
+
     def test_names(self) -> None:
         """Names are unique, given or made from host and port."""
         self.assertEqual(

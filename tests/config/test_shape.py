@@ -159,6 +159,24 @@ class ReplicaTests(Refusals):
             ],
         )
 
+    def test_kv_events(self) -> None:
+        """An endpoint is one to connect to: a host, and a port there can be."""
+        what = "$.replicas[0].kv_events: expected an endpoint such as tcp://node02:5557, got "
+        self.check(
+            replica,
+            "kv_events",
+            [
+                ("tcp://*:5557", what + '"tcp://*:5557"'),
+                ("node02:5557", what + '"node02:5557"'),
+                ("tcp://node02", what + '"tcp://node02"'),
+                ("tcp://node02:65536", what + '"tcp://node02:65536"'),
+                ("tcp://node02:0", what + '"tcp://node02:0"'),
+                (5557, what + "5557; put it in quotes"),
+                ("tcp://node02:65535", ""),
+                ("tcp://[fd00::1]:1", ""),
+            ],
+        )
+
     def test_unknown(self) -> None:
         """An unknown key is pointed at, and what was meant is guessed."""
         self.assertEqual(

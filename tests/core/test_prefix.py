@@ -133,6 +133,14 @@ class IndexTests(SynchronousTestCase):
         match = self.index.look((1, 2, 3))
         self.assertEqual((match.on(0b01), match.on(0b10)), (1, 3))
 
+    def test_mark(self):
+        """What a replica is known to have after all it has; what nobody was sent stays unknown."""
+        self.index.write((1, 2, 3), 0b11, "a")
+        self.index.drop((2, 3), 0b01)
+        self.index.mark((2, 4), 0b01)
+        match = self.index.look((1, 2, 3, 4))
+        self.assertEqual((match.on(0b01), match.on(0b10), match.depth), (2, 3, 3))
+
     def test_forget(self):
         """A replica that is gone has nothing; its bit can be given to another."""
         self.index.write((1, 2, 3), 0b11, "a")

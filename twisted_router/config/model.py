@@ -58,6 +58,8 @@ class ReplicaConfig:
     :ivar ca_file: PEM file of the authorities to trust for an ``https`` replica; None trusts the platform's.
     :ivar client_cert: PEM file with certificate and key to show an ``https`` replica, or None.
     :ivar health_path: what the prober asks for.
+    :ivar kv_events: where it publishes what its cache does, ``tcp://host:port``; for ``--kv-events``.
+    :ivar kv_events_replay: where it repeats that, or None.
     """
 
     name: str
@@ -67,6 +69,8 @@ class ReplicaConfig:
     ca_file: str | None = None
     client_cert: str | None = None
     health_path: str = "/health"
+    kv_events: str | None = None
+    kv_events_replay: str | None = None
 
     @property
     def url(self) -> str:
@@ -168,6 +172,7 @@ class Settings:
     :ivar max_body_total: bytes all uploads held at once may have.
     :ivar policy: a routing policy's name, perhaps with parameters: ``NAME:key=value,key=value``.
     :ivar gate: whether conversations wait between turns while the caches are full.
+    :ivar kv_events: whether replicas' cache events correct what the policy remembers of them.
     :ivar max_outstanding: requests one replica may have at once; None sets no limit.
     :ivar queue_size: requests that may wait for a replica; 0 answers 503 at once, as the manual says.
     :ivar receipts: whether answers carry ``X-Router-Replica`` and ``X-Router-Affinity``.
@@ -200,6 +205,7 @@ class Settings:
     policy: str = "session"
     receipts: bool = True
     gate: bool = False
+    kv_events: bool = False
     max_outstanding: int | None = None
     queue_size: int = 0
     queue_timeout: float = 60.0

@@ -29,6 +29,8 @@ def check_fleet(fleet: FleetConfig, report: Report) -> None:
 
 
 def _check_replica(replica: ReplicaConfig, path: Path, report: Report) -> None:
+    if replica.kv_events_replay is not None and replica.kv_events is None:
+        report.add((*path, "kv_events_replay"), 'expected this key only beside "kv_events"', at_key=True)
     if replica.scheme == "https" or not report.is_sound(*path, "scheme"):
         return
     for key in HTTPS_ONLY:

@@ -26,8 +26,7 @@ MAX_PORT = 65535
 MAX_DIGITS = 18
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_USER = re.compile(r"[^\s:/@-][^\s:/@]*")
+_PORT = r"(?:6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]\d{4}|[1-9]\d{0,3})"
 
 
 @frozen
@@ -179,7 +178,7 @@ def destination(value: object, path: Path, report: Report) -> str:
         user, host, port = split_destination(found)
     except ValueError:
         user, host, port = None, "", None
-    is_user = "@" not in found if user is None else _USER.fullmatch(user)
+    is_user = "@" not in found if user is None else re.fullmatch(r"[^\s:/@-][^\s:/@]*", user)
     if not is_address(host) or not is_user or (port is not None and not 1 <= port <= MAX_PORT):
         report.expected(path, what, value, "" if found else "; leave the key out for this machine")
         return "refused"
@@ -224,12 +223,20 @@ def own_path(value: object, path: Path, report: Report) -> str:
     return expanded
 
 
-def url_path(value: object, path: Path, report: Report) -> str:
-    """Accept the path of a URL, as it goes into a request line."""
-    found = text(value, path, report, "a path that begins with /")
-    if report.is_sound(*path) and not re.fullmatch(r"/[!-~]*", found):
-        report.expected(path, "a path that begins with / and has no blanks", value)
-    return found
+def matching(pattern: str, what: str) -> Reader:
+    """Accept a string that a pattern matches as a whole."""
+
+    def read(value: object, path: Path, report: Report) -> str:
+        found = text(value, path, report, what)
+        if report.is_sound(*path) and not re.fullmatch(pattern, found):
+            report.expected(path, what, value)
+        return found
+
+    return read
+
+
+url_path = matching(r"/[!-~]*", "a path that begins with / and has no blanks")
+endpoint = matching(rf"tcp://(\[[0-9A-Fa-f:.]+\]|[\w.-]+):{_PORT}", "an endpoint such as tcp://node02:5557")
 
 
 def texts(value: object, path: Path, report: Report) -> tuple[str, ...]:
@@ -269,7 +276,7 @@ def variables(value: object, path: Path, report: Report) -> tuple[tuple[str, str
         report.expected(path, "an object of environment variables", value)
         return ()
     for key in value:
-        if not isinstance(key, str) or not _VARIABLE.fullmatch(key):
+        if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
             report.add((*path, str(key)), f"expected a variable name, got {describe(key)}", at_key=True)
     return tuple((str(key), text(item, (*path, str(key)), report)) for key, item in value.items())
 
@@ -282,6 +289,8 @@ REPLICA: Mapping[str, Reader] = {
     "ca_file": own_path,
     "client_cert": own_path,
     "health_path": url_path,
+    "kv_events": endpoint,
+    "kv_events_replay": endpoint,
 }
 
 HOST: Mapping[str, Reader] = {

@@ -26,12 +26,19 @@ class Driver:
     A timer that fires late costs no simulated time: each step ends and the next begins when it is due.
 
     :param seconds: a monotonic clock; ``scale`` simulated seconds pass in each of its seconds.
+    :param stepped: called after each step, before its listeners.
     """
 
     def __init__(
-        self, engine: Engine, timer: IReactorTime, seconds: Callable[[], float], scale: float = 1.0
+        self,
+        engine: Engine,
+        timer: IReactorTime,
+        seconds: Callable[[], float],
+        scale: float = 1.0,
+        stepped: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
+        self._stepped = stepped
         self._timer = timer
         self._seconds = seconds
         self._scale = scale
@@ -85,6 +92,8 @@ class Driver:
     def _step(self, at: float) -> None:
         step = self.engine.step(at)
         self._due = step.wake
+        if self._stepped is not None:
+            self._stepped()
         for job in step.tokens:
             # A listener told before this one may have aborted the job.
             listener = self._listeners.pop(job, None) if job.done else self._listeners.get(job)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from math import inf
+from typing import Protocol
 
 from attrs import define, field, frozen
 
@@ -121,10 +122,24 @@ class Step:
     wake: float | None
 
 
+class Watcher(Protocol):
+    """Who wants to know what comes into the cache and what leaves it."""
+
+    def stored(self, key: Hashable, parent: Hashable | None) -> None:
+        """A block came in; ``parent`` is the one before it in its text."""
+
+    def removed(self, key: Hashable) -> None:
+        """A block made room for others."""
+
+
 class BlockCache:
-    """A bounded set of KV blocks: held by running sequences (shared or private), or idle in LRU order."""
+    """A bounded set of KV blocks: held by running sequences (shared or private), or idle in LRU order.
+
+    :ivar watcher: told of every change, or None.
+    """
 
     def __init__(self, blocks: int) -> None:
+        self.watcher: Watcher | None = None
         self.blocks = blocks
         self._held: dict[Hashable, int] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
@@ -159,12 +174,16 @@ class BlockCache:
             self._hold(key)
         self._private += private
         while self.in_use + len(self._idle) > self.blocks:
-            self._idle.popitem(last=False)
+            key, _ = self._idle.popitem(last=False)
+            if self.watcher is not None:
+                self.watcher.removed(key)
         return True
 
-    def publish(self, key: Hashable) -> None:
-        """Turn one private block into a shared one under ``key``."""
+    def publish(self, key: Hashable, parent: Hashable | None = None) -> None:
+        """Turn one private block into a shared one under ``key``, which follows ``parent`` in its text."""
         self._private -= 1
+        if self.watcher is not None and key not in self._held and key not in self._idle:
+            self.watcher.stored(key, parent)
         self._hold(key)
 
     def release(self, shared: Sequence[Hashable], private: int) -> None:
@@ -330,9 +349,11 @@ class Engine:
 
     def _publish(self, sequence: Job) -> None:
         full = min(sequence.computed // self.limits.block_size, len(sequence.work.chain))
+        parent = sequence.work.chain[sequence._shared - 1] if sequence._shared else None
         for key in sequence.work.chain[sequence._shared : full]:
-            self.cache.publish(key)
+            self.cache.publish(key, parent)
             sequence._private -= 1
+            parent = key
         sequence._shared = max(full, sequence._shared)
 
     def _leave(self, sequence: Job) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from math import inf
 
 from twisted.python import usage
@@ -11,6 +12,7 @@ from twisted.python import usage
 from twisted_router import __version__
 
 LOADING = ("refuse", "503")
+LAYOUTS = ("array", "map")
 
 
 def whole(minimum: int) -> Callable[[str], int]:
@@ -56,6 +58,13 @@ def loading(text: str) -> str:
     """A coerce function for ``--loading``."""
     if text not in LOADING:
         raise ValueError(f"expected refuse or 503, got {text!r}")
+    return text
+
+
+def layout(text: str) -> str:
+    """A coerce function for ``--kv-events-layout``."""
+    if text not in LAYOUTS:
+        raise ValueError(f"expected array or map, got {text!r}")
     return text
 
 
@@ -111,6 +120,13 @@ class SimOptions(usage.Options):
         _flag("context-ns", 0.0, "Nanoseconds each token of context adds to a decoding step.", seconds),
         _flag("stream-interval", 1, "Tokens in one event of a stream; the first comes alone.", whole(1)),
         _flag("max-tokens-default", 64, "Length of an answer, in tokens, when it ends by itself.", whole(1)),
+        _flag(
+            "kv-events",
+            None,
+            "Publish cache events on this port, 0 for a free one, as vLLM does; repeat them on the next.",
+            whole(0),
+        ),
+        _flag("kv-events-layout", "array", "How events are packed: array or map.", layout),
         _flag("time-scale", 1.0, "How many simulated seconds pass in a second.", positive),
         _flag("load-time", 0.0, "Simulated seconds until the model is loaded.", seconds),
         _flag("loading", "refuse", "Until then: refuse connections, or answer 503.", loading),
@@ -131,6 +147,13 @@ class SimOptions(usage.Options):
         """Settle ``max-model-len`` and refuse contradictions. Raises ``usage.UsageError``."""
         if self["port"] > 65535:
             raise usage.UsageError(f"--port: expected at most 65535, got {self['port']}")
+        events = self["kv-events"]
+        if events is not None:
+            # The one after it is taken as well.
+            if events > 65534:
+                raise usage.UsageError(f"--kv-events: expected at most 65534, got {events}")
+            if any(find_spec(name) is None for name in ("zmq", "msgpack")):
+                raise usage.UsageError("--kv-events needs pip install 'pypto-router[kv-events]'")
         if self["max-model-len"] is None:
             self["max-model-len"] = min(32768, self["kv-tokens"])
         if self["kv-tokens"] < self["max-model-len"]:

@@ -10,12 +10,19 @@ import sys
 import time
 from collections.abc import Sequence
 from errno import EADDRINUSE
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from attrs import define
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress, IListeningPort, IReactorCore, IReactorTCP, IReactorTime
+from twisted.internet.interfaces import (
+    IAddress,
+    IListeningPort,
+    IReactorCore,
+    IReactorFDSet,
+    IReactorTCP,
+    IReactorTime,
+)
 from twisted.logger import (
     FilteringLogObserver,
     LogLevel,
@@ -30,6 +37,10 @@ from twisted_router.sim.engine import CostModel, Engine, Limits
 from twisted_router.sim.options import SimOptions
 from twisted_router.sim.routes import Faults, Identity, QuietSite, Replica
 
+if TYPE_CHECKING:
+    from twisted_router import zeromq
+    from twisted_router.sim.publishing import Publisher
+
 EX_USAGE = 2
 EX_UNAVAILABLE = 69
 _PR_SET_PDEATHSIG = 1
@@ -37,12 +48,15 @@ _PR_SET_PDEATHSIG = 1
 _CHILD_LIFE = 600
 
 
-class IReactor(IReactorTCP, IReactorTime, IReactorCore):
+class IReactor(IReactorTCP, IReactorTime, IReactorCore, IReactorFDSet):
     """What the process needs of the reactor."""
 
 
-def build(options: SimOptions, timer: IReactorTime) -> Replica:
-    """The replica that ``options`` describe; it answers 503 until its ``loaded`` is set."""
+def build(options: SimOptions, timer: IReactorTime, publisher: Publisher | None = None) -> Replica:
+    """The replica that ``options`` describe; it answers 503 until its ``loaded`` is set.
+
+    :param publisher: publishes what its cache does, or None.
+    """
     limits = Limits(
         block_size=options["block-size"],
         kv_tokens=options["kv-tokens"],
@@ -55,7 +69,10 @@ def build(options: SimOptions, timer: IReactorTime) -> Replica:
         attention_span=options["attention-span"],
         per_context=options["context-ns"] / 1e9,
     )
-    driver = Driver(Engine(limits, cost), timer, time.monotonic, options["time-scale"])
+    engine = Engine(limits, cost)
+    engine.cache.watcher = publisher
+    stepped = None if publisher is None else publisher.flush
+    driver = Driver(engine, timer, time.monotonic, options["time-scale"], stepped)
     identity = Identity(
         name=options.served_name,
         root=options["model"],
@@ -148,10 +165,34 @@ def _serve(options: SimOptions) -> int:
     serious = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
     observer = FilteringLogObserver(textFileLogObserver(sys.stderr), [serious])
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
-    process = _Process(options, build(options, reactor), reactor)
+    try:
+        publisher = _publisher(options, reactor)
+    except OSError as problem:
+        print(f"pypto-router sim: error: --kv-events: {problem.strerror}", file=sys.stderr)
+        return EX_UNAVAILABLE
+    process = _Process(options, build(options, reactor, publisher), reactor)
     reactor.callWhenRunning(process.begin)
     reactor.run()
     return process.code
+
+
+def _publisher(options: SimOptions, reactor: IReactor) -> Publisher | None:
+    """What publishes cache events, where asked for. Raises OSError where a port is taken."""
+    if options["kv-events"] is None:
+        return None
+    # Here, for what it needs is an extra that may not be installed.
+    from twisted_router.sim.publishing import Publisher
+
+    publisher = Publisher(
+        cast("zeromq.IReactor", reactor),
+        options["host"],
+        options["kv-events"],
+        options["block-size"],
+        options["kv-events-layout"],
+    )
+    reactor.addSystemEventTrigger("during", "shutdown", publisher.close)
+    _say(f"cache events on {publisher.events}, repeated on {publisher.replay}")
+    return publisher
 
 
 def _make_trouble(options: SimOptions) -> None:

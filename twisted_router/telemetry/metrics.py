@@ -12,6 +12,7 @@ from zope.interface import implementer
 
 from .. import __version__
 from ..core.effects import Effect, Ending, Note, Phase, RequestEnd, SlotNote, Unrouted
+from ..core.kvevents import News
 from ..core.policies.vocabulary import Reason
 from ..core.snapshot import FleetView
 from ..interfaces import IRecorder
@@ -84,6 +85,7 @@ class Metrics:
         self._logged = logged
         self._name_requests(registry)
         self._name_slots(registry)
+        self._name_caches(registry)
         self.lag = Histogram(
             _PREFIX + "reactor_lag_seconds",
             "How late the reactor came to a timer, looked at four times a second.",
@@ -147,6 +149,29 @@ class Metrics:
             buckets=(1, 5, 15, 30, 60, 120, 240, 480, 900, 1800),
             registry=registry,
         )
+
+    def _name_caches(self, registry: CollectorRegistry) -> None:
+        self._cache_events = Counter(
+            _PREFIX + "kv_events",
+            "What replicas told of their caches, and what came of it.",
+            ("replica", "event"),
+            registry=registry,
+        )
+        self._cache_followed = Gauge(
+            _PREFIX + "kv_events_followed",
+            "Whether a replica's cache events are heard and understood.",
+            ("replica",),
+            registry=registry,
+        )
+
+    def cache_told(self, replica: str, news: News, amount: int) -> None:
+        """Count what a replica's cache events said."""
+        if amount:
+            self._cache_events.labels(replica, news.value).inc(amount)
+
+    def cache_followed(self, replica: str, is_followed: bool) -> None:
+        """Show whether a replica's cache events are heard and understood."""
+        self._cache_followed.labels(replica).set(is_followed)
 
     def started(self) -> None:
         """See ``IRecorder``."""

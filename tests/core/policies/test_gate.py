@@ -126,7 +126,7 @@ class GateTests(SynchronousTestCase):
         self.driver.serve("a", ten("a"))
         self.driver.serve("b", ten("b"))
         self.assertFalse(self.admits(None, ten("x")))
-        gate._policy.follow_ups.value = 0.1
+        gate.policy.follow_ups.value = 0.1
         self.assertTrue(self.admits(None, ten("x")))
 
     def test_rank(self):
@@ -168,7 +168,7 @@ class GateTests(SynchronousTestCase):
         gate = self.gate()
         self.driver.serve("a", ten("a"))
         self.driver.send("b", ten("b"))
-        known = gate._policy.find(Ask("a", None, 0.0))
+        known = gate.policy.find(Ask("a", None, 0.0))
         self.assertGreater(gate._learned["r0"].distance(known), 19 * TOKENS)
 
     def test_over_kv(self):

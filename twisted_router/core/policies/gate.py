@@ -64,10 +64,11 @@ class Gate:
     have no second turn are never held. Without a capacity, given, reported or learned, nothing is held.
 
     :param capacity: tokens each replica's cache holds, or 0 to use what is reported or learned.
+    :ivar policy: the one behind it.
     """
 
     def __init__(self, policy: Tracking, capacity: float = 0.0, marks: Marks | None = None) -> None:
-        self._policy = policy
+        self.policy = policy
         self._given = capacity
         self._marks = marks or Marks()
         self._reported: dict[str, float] = {}
@@ -77,7 +78,7 @@ class Gate:
     @property
     def wants_prompt(self) -> bool:
         """As the policy behind it."""
-        return self._policy.wants_prompt
+        return self.policy.wants_prompt
 
     # Admission
 
@@ -105,10 +106,10 @@ class Gate:
         :param ahead: how many wait already; a new conversation does not overtake them.
         """
         self._present.expire(ask.now)
-        known = self._policy.find(ask)
+        known = self.policy.find(ask)
         if known is not None and (known.inflight or self._is_present(known)):
             return True
-        if self._policy.is_bulk(ask):
+        if self.policy.is_bulk(ask):
             return True
         if ahead and known is None:
             return False
@@ -116,7 +117,7 @@ class Gate:
 
     def rank(self, ask: Ask) -> int:
         """The order among those who wait: most turns done first, for they are the nearest to their end."""
-        known = self._policy.find(ask)
+        known = self.policy.find(ask)
         return 0 if known is None else -known.turns
 
     def _is_present(self, known: Conversation) -> bool:
@@ -124,7 +125,7 @@ class Gate:
 
     def _roomy(self, ask: Ask, candidates: Sequence[Candidate]) -> list[int]:
         """Positions of the replicas with room for one more; an idle one always has."""
-        needed = self._policy.tokens(ask) + self._marks.spare
+        needed = self.policy.tokens(ask) + self._marks.spare
         roomy = []
         for position, candidate in enumerate(candidates):
             capacity = self.capacity(candidate.instance)
@@ -138,19 +139,19 @@ class Gate:
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
         """Let the policy choose, among the replicas with room where the conversation has no place yet."""
         self._present.expire(ask.now)
-        known = self._policy.find(ask)
-        if (known is None or not self._is_present(known)) and not self._policy.is_bulk(ask):
+        known = self.policy.find(ask)
+        if (known is None or not self._is_present(known)) and not self.policy.is_bulk(ask):
             roomy = self._roomy(ask, candidates)
             if roomy and len(roomy) < len(candidates):
-                position, reason = self._policy.choose(ask, [candidates[at] for at in roomy])
+                position, reason = self.policy.choose(ask, [candidates[at] for at in roomy])
                 return roomy[position], reason
-        return self._policy.choose(ask, candidates)
+        return self.policy.choose(ask, candidates)
 
     def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> Trace | None:
         """Count the conversation where it goes."""
-        bulk = self._policy.is_bulk(ask)
-        tokens = self._policy.tokens(ask)
-        trace = self._policy.observe(ask, chosen, reason)
+        bulk = self.policy.is_bulk(ask)
+        tokens = self.policy.tokens(ask)
+        trace = self.policy.observe(ask, chosen, reason)
         conversation = None if trace is None else trace.conversation
         if trace is None or conversation is None:
             return trace
@@ -196,17 +197,17 @@ class Gate:
 
     def replica_gone(self, instance: str) -> None:
         """Its conversations have no place any more."""
-        self._policy.replica_gone(instance)
+        self.policy.replica_gone(instance)
         self._present.clear(instance)
         self._reported.pop(instance, None)
         self._learned.pop(instance, None)
 
     def session_ended(self, session: str) -> None:
         """Its room is free at once."""
-        known = self._policy.find(Ask(session, None, 0.0))
+        known = self.policy.find(Ask(session, None, 0.0))
         if known is not None:
             self._present.remove(known)
-        self._policy.session_ended(session)
+        self.policy.session_ended(session)
 
 
 class _Held:

@@ -34,7 +34,7 @@ class Kv:
     wants_prompt = True
 
     def __init__(self, session_ttl: float | None = None) -> None:
-        self._index: PrefixIndex[None] = PrefixIndex()
+        self.index: PrefixIndex[None] = PrefixIndex()
         self._seats: Seats[_Seat] = Seats(_Seat)
         self._bound = None if session_ttl is None else Conversations(session_ttl, cap=65_536)
         self._turn = 0
@@ -49,7 +49,7 @@ class Kv:
                     return position, Reason.PINNED
             reason = Reason.HOME_GONE
         prompt = ask.prompt or NO_PROMPT
-        match = self._index.look(prompt.chain)
+        match = self.index.look(prompt.chain)
         seats = [self._seats.of(candidate.instance) for candidate in candidates]
         count = len(seats)
         size = prompt.size / BLOCK_BYTES
@@ -73,7 +73,7 @@ class Kv:
             conversation = self._bound.find_or_begin(ask.session, ask.now)
             conversation.turn(None, chosen.instance, ask.now, self.tokens(ask))
         prompt = ask.prompt or NO_PROMPT
-        match = self._index.look(prompt.chain)
+        match = self.index.look(prompt.chain)
         return _Sent(
             self, chosen.instance, prompt, match.on(self._seats.of(chosen.instance).bit), conversation
         )
@@ -100,11 +100,11 @@ class Kv:
         """A replica has computed a prompt."""
         seat = self._seats.get(instance)
         if seat is not None:
-            self._index.write(prompt.chain, seat.bit, None)
+            self.index.write(prompt.chain, seat.bit, None)
 
     def replica_gone(self, instance: str) -> None:
         """Forget what it had and who was bound to it."""
-        self._index.forget(self._seats.leave(instance))
+        self.index.forget(self._seats.leave(instance))
         if self._bound is not None:
             self._bound.leave(instance)
 

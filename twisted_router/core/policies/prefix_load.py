@@ -46,14 +46,14 @@ class PrefixLoad:
     def __init__(self, basis: Basis | None = Basis.ABSOLUTE, alpha: float = 4.0) -> None:
         self._basis = basis
         self._alpha = alpha
-        self._index: PrefixIndex[None] = PrefixIndex()
+        self.index: PrefixIndex[None] = PrefixIndex()
         self._seats: Seats[_Seat] = Seats(_Seat)
         self._turn = 0
 
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
         """Take the best score, then the larger overlap, then the next in turn."""
         prompt = ask.prompt or NO_PROMPT
-        match = self._index.look(prompt.chain)
+        match = self.index.look(prompt.chain)
         seats = [self._seats.of(candidate.instance) for candidate in candidates]
         overlaps = [match.on(seat.bit) for seat in seats]
         worth = self._worth(overlaps)
@@ -90,21 +90,25 @@ class PrefixLoad:
         """Count the uncached part as load there until the request ends."""
         prompt = ask.prompt or NO_PROMPT
         seat = self._seats.of(chosen.instance)
-        match: Match[None] = self._index.look(prompt.chain)
+        match: Match[None] = self.index.look(prompt.chain)
         missing = prompt.size - match.on(seat.bit) * CHUNK
         weight = max(1, min(math.ceil(missing / LOAD_UNIT), LOAD_CAP))
         seat.load += weight
         return _Sent(self, chosen.instance, seat, weight, prompt)
 
+    def seat(self, instance: str) -> _Seat:
+        """The figures of one replica."""
+        return self._seats.of(instance)
+
     def note(self, prompt: Prompt, instance: str) -> None:
         """A replica answered, so it has the prompt."""
         seat = self._seats.get(instance)
         if seat is not None:
-            self._index.write(prompt.chain, seat.bit, None)
+            self.index.write(prompt.chain, seat.bit, None)
 
     def replica_gone(self, instance: str) -> None:
         """Forget what it had."""
-        self._index.forget(self._seats.leave(instance))
+        self.index.forget(self._seats.leave(instance))
 
     def session_ended(self, session: str) -> None:
         """Conversations are not known here."""

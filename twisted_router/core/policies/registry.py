@@ -10,6 +10,7 @@ from ...config.model import Settings
 from .cache_aware import CacheAware
 from .consistent_hash import ConsistentHash
 from .gate import Gate, Marks
+from .informed import Informed, InformedTracking
 from .kv import Kv
 from .least_conn import LeastConn
 from .prefix_load import Basis, PrefixLoad
@@ -249,3 +250,18 @@ def add_gate(policy: Policy, capacity: float = 0.0) -> Gate:
     if isinstance(policy, Work | Kv):
         return Gate(policy, capacity)
     raise ValueError("a gate needs a policy that tells conversations apart: work, kv or kv_session_affinity")
+
+
+def inform(policy: Policy) -> tuple[Policy, Informed]:
+    """Let replicas' cache events correct a policy; return what to route by, and what to tell the events to.
+
+    :raises ValueError: the policy keeps no fingerprints that could be corrected.
+    """
+    if isinstance(policy, Gate) and isinstance(policy.policy, Work | Kv):
+        behind = policy.policy = InformedTracking(policy.policy)
+        return policy, behind
+    if isinstance(policy, Work | Kv | PrefixLoad):
+        informed = Informed(policy)
+        return informed, informed
+    keep = ", ".join(name for name, entry in POLICIES.items() if "text" in entry.reads)
+    raise ValueError(f"cache events correct fingerprints, which only these policies keep: {keep}")

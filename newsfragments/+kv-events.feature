@@ -1,0 +1,1 @@
+Replicas that publish KV cache events in vLLM's form (``kv_events``, ``--kv-events``, extra ``kv-events``) correct what the routing policies remember of their caches; the simulated replica publishes them too.
