@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
-from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.interfaces import IAddress, IPushProducer, IReactorTime
 from twisted.internet.protocol import connectionDone
 from twisted.internet.tcp import Connection
 from twisted.python.failure import Failure
@@ -49,6 +49,8 @@ class RouterChannel(HTTPChannel):
     body_seen = 0
     _refused = False
     _deadline: Deadlines | None = None
+    _host: IAddress | None = None
+    _peer: IAddress | None = None
 
     def connectionMade(self) -> None:
         """Start to wait for the first request."""
@@ -154,6 +156,18 @@ class RouterChannel(HTTPChannel):
             request.responseHeaders.setRawHeaders(b"Connection", [b"close"])
             return False
         return version == b"HTTP/1.1"
+
+    def getHost(self) -> IAddress:
+        """Our address, which every request wants; the kernel is asked once a connection."""
+        if self._host is None:
+            self._host = self.transport.getHost()
+        return self._host
+
+    def getPeer(self) -> IAddress:
+        """The client's address."""
+        if self._peer is None:
+            self._peer = self.transport.getPeer()
+        return self._peer
 
     def requestDone(self, request: Request) -> None:
         """An answer is complete: wait for the next request.
