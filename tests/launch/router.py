@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 from twisted.internet import reactor
 
@@ -28,6 +29,6 @@ host = HostConfig(
 )
 slot = Slot("here-d4", "here", (4,), "127.0.0.1", int(port))
 reactor.callWhenRunning(
-    lambda: LocalLauncher(host, reactor, log_dir).launch(slot, instance).addCallback(launched)
+    lambda: LocalLauncher(host, reactor, time.monotonic, log_dir).launch(slot, instance).addCallback(launched)
 )
 reactor.run()

@@ -18,7 +18,10 @@ class ChoiceTests(SynchronousTestCase):
     """By ``ssh`` and ``ssh_client``."""
 
     def made(self, ssh: str | None, client: str | None = None) -> object:
-        launcher = make_launcher(HostConfig("n", (0,), ssh=ssh, ssh_client=client), Clock(), self.mktemp())
+        clock = Clock()
+        launcher = make_launcher(
+            HostConfig("n", (0,), ssh=ssh, ssh_client=client), clock, clock.seconds, self.mktemp()
+        )
         if isinstance(launcher, OpenSSHLauncher):
             self.successResultOf(launcher.close())
         return type(launcher)

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import sys
+from time import monotonic
 from typing import Any
 
 from twisted.internet import reactor
@@ -57,10 +58,16 @@ class Local(Contract):
     place: RealPlace
 
     def setUp(self) -> None:
+        self.ahead = self.jump = 0.0
         self.place = RealPlace(self, reactor, self.local_launcher)
 
+    def now(self) -> float:
+        """The monotonic clock, from its second reading on ahead by ``jump`` seconds."""
+        reading, self.ahead = monotonic() + self.ahead, self.jump
+        return reading
+
     def local_launcher(self, host: HostConfig) -> ILauncher:
-        launcher: ILauncher = LocalLauncher(host, reactor, self.mktemp())
+        launcher: ILauncher = LocalLauncher(host, reactor, self.now, self.mktemp())
         return launcher
 
 
@@ -103,6 +110,15 @@ class ChildTests(Local):
         env = (await self.place.caller()).about["env"]
         self.assertNotIn("PYPTO_ROUTER_ADMIN_TOKEN", env)
         self.assertNotIn("NOTIFY_SOCKET", env)
+
+    async def test_a_grace_period_by_the_clock_given(self) -> None:
+        """How long a replica has had to stop is read from the clock handed in, and SIGKILL follows."""
+        launcher = self.place.launcher("--ignore-term")
+        handle = await launcher.launch(self.place.slot, self.one)
+        replica = await self.place.caller()
+        self.jump = 3600.0
+        await launcher.stop(self.place.slot, self.one, handle, 3600)
+        await replica.ended
 
     async def test_a_flood_of_output_costs_us_nothing(self) -> None:
         """100 MB at once go to the log, not through us."""

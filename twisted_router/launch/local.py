@@ -7,7 +7,7 @@ import shutil
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from time import monotonic, strftime
+from time import strftime
 from typing import Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
@@ -74,14 +74,23 @@ class LocalLauncher:
 
     Output and locks go to the host's ``log_dir``, by default ``logs`` under ``state_dir``.
 
+    :param now: seconds on the monotonic clock, for how long a stop may take; the reactor only wakes us.
     :param open_files: soft limit on open files that replicas get, None for the router's own. The router
         raises its own, and a program that walks over every possible descriptor would start slowly.
     """
 
     _log = Logger()
 
-    def __init__(self, host: HostConfig, reactor: Any, state_dir: str, open_files: int | None = None) -> None:
+    def __init__(
+        self,
+        host: HostConfig,
+        reactor: Any,
+        now: Callable[[], float],
+        state_dir: str,
+        open_files: int | None = None,
+    ) -> None:
         self._host = host
+        self._now = now
         self._open_files = open_files
         self._reactor = reactor
         self._log_dir = os.path.join(state_dir, "logs")
@@ -213,25 +222,25 @@ class LocalLauncher:
             else:
                 for process in known:
                     proc.send(process, signal.SIGTERM)
-            until = monotonic() + grace
-            while await left() and monotonic() < until:
+            until = self._now() + grace
+            while await left() and self._now() < until:
                 await deferLater(self._reactor, _PULSE)
             await self._make_sure(slot, left)
         self._children.pop(instance, None)
 
     async def _make_sure(self, slot: Slot, left: Callable[[], Awaitable[list[proc.Process]]]) -> None:
         """Kill what is left, and hold on until nothing is and the lock is free."""
-        until = monotonic() + _AFTER_KILL
+        until = self._now() + _AFTER_KILL
         while alive := await left():
             for process in alive:
                 proc.send(process, signal.SIGKILL)
-            if monotonic() >= until:
+            if self._now() >= until:
                 pids = ", ".join(str(process.pid) for process in alive)
                 raise StopUnconfirmed(f"slot {slot.name}: processes {pids} outlive SIGKILL")
             await deferLater(self._reactor, _PULSE)
-        until = monotonic() + _LOCK_PATIENCE
+        until = self._now() + _LOCK_PATIENCE
         while await self.is_held(slot):
-            if monotonic() >= until:
+            if self._now() >= until:
                 lock = self._command(slot, "").lock_path
                 raise StopUnconfirmed(f"slot {slot.name}: somebody else holds its lock {lock}")
             await deferLater(self._reactor, _PULSE)
