@@ -7,7 +7,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.disk import is_locked, key_problem
+from twisted_router.disk import is_locked, key_problem, remove_left
 
 
 class LockTests(SynchronousTestCase):
@@ -63,3 +63,50 @@ class KeyTests(SynchronousTestCase):
     def test_directory(self) -> None:
         """Something that is no file."""
         self.assertEqual(key_problem(os.curdir), ". is not a file")
+
+
+class LeftTests(SynchronousTestCase):
+    """``remove_left`` removes what the dead have left, and nothing else."""
+
+    def setUp(self) -> None:
+        self.parent = self.mktemp()
+
+    def make(self, name: str, lock: str | None = None) -> str:
+        path = os.path.join(self.parent, name)
+        os.makedirs(path)
+        if lock is not None:
+            os.close(os.open(os.path.join(path, lock), os.O_CREAT | os.O_WRONLY))
+        return path
+
+    def hold(self, path: str) -> None:
+        held = os.open(path, os.O_RDONLY)
+        self.addCleanup(os.close, held)
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+    def test_by_a_file(self) -> None:
+        """A directory whose lock nobody holds goes with all in it; one held, or without a lock yet, stays."""
+        self.make("x-left", "lock")
+        self.hold(os.path.join(self.make("x-held", "lock"), "lock"))
+        self.make("x-new")
+        remove_left(self.parent, "x-", "lock")
+        self.assertEqual(sorted(os.listdir(self.parent)), ["x-held", "x-new"])
+
+    def test_by_itself(self) -> None:
+        """Without a lock file it is the directory that is locked."""
+        self.make("x-left", "anything")
+        self.hold(self.make("x-held"))
+        remove_left(self.parent, "x-")
+        self.assertEqual(os.listdir(self.parent), ["x-held"])
+
+    def test_others(self) -> None:
+        """Other names, files, links and directories of other users are none of ours."""
+        self.make("y-1")
+        os.symlink(self.make("elsewhere"), os.path.join(self.parent, "x-link"))
+        os.close(os.open(os.path.join(self.parent, "x-file"), os.O_CREAT | os.O_WRONLY))
+        remove_left(self.parent, "x-")
+        self.make("x-theirs")
+        self.patch(os, "getuid", lambda: os.stat(self.parent).st_uid + 1)
+        remove_left(self.parent, "x-")
+        self.assertEqual(
+            sorted(os.listdir(self.parent)), ["elsewhere", "x-file", "x-link", "x-theirs", "y-1"]
+        )

@@ -1,9 +1,11 @@
-"""What more than one room asks of a file here: is its lock held, would ssh use it as a key."""
+"""What more than one room asks of a file here: is it locked or left, would ssh use it as a key."""
 
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
+import shutil
 import stat
 
 
@@ -30,3 +32,20 @@ def key_problem(path: str) -> str | None:
     if stat.S_IMODE(mode) & 0o077:
         return f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}); ssh refuses it, run chmod 600"
     return None
+
+
+def remove_left(parent: str, prefix: str, lock: str = "") -> None:
+    """Remove our own directories ``parent/prefix*`` whose makers are dead: nobody holds their lock.
+
+    :param lock: the file in each that its maker holds locked; empty where that is the directory itself.
+    """
+    for path in glob.glob(os.path.join(glob.escape(parent), prefix + "*")):
+        try:
+            found = os.lstat(path)
+            is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            is_left = is_ours and not is_locked(os.path.join(path, lock))
+        except OSError:
+            # Gone by now, or just being made.
+            continue
+        if is_left:
+            shutil.rmtree(path, ignore_errors=True)

@@ -24,10 +24,10 @@ from twisted.web.client import HTTPConnectionPool
 
 from tests import programs
 from tests.programs import Watched, start
-from twisted_router.cli.demo import PREFIX, NoDemo, Workshop, free_ports, sweep
+from twisted_router.cli.demo import LOCK, PREFIX, NoDemo, Workshop, free_ports
 from twisted_router.cli.render import QUESTION
-from twisted_router.cli.tether import hold
 from twisted_router.config.reading import read_fleet
+from twisted_router.disk import remove_left
 
 CHAT = {"model": "demo", "max_tokens": 2, "messages": [{"role": "user", "content": QUESTION}]}
 
@@ -44,21 +44,6 @@ class WorkshopTests(SynchronousTestCase):
         self.assertEqual((host.ssh, host.capacity), (None, 3))
         ports = {host.slot_name(group): f"http://127.0.0.1:{host.slot_port(group)}" for group in host.groups}
         self.assertEqual(ports, shop.slots)
-
-
-class SweepTests(SynchronousTestCase):
-    """What demos that were killed have left."""
-
-    def test_left(self) -> None:
-        """A directory nobody holds is removed; one that is held, or has no lock yet, is not."""
-        temporary = Path(self.mktemp())
-        left, held, new = (temporary / f"{PREFIX}{n}" for n in range(3))
-        for directory in (left, held, new):
-            directory.mkdir(parents=True)
-        os.close(hold(str(left / "demo.lock")))
-        self.addCleanup(os.close, hold(str(held / "demo.lock")))
-        sweep(temporary)
-        self.assertEqual(sorted(temporary.iterdir()), [held, new])
 
 
 class FreePortsTests(SynchronousTestCase):
@@ -209,7 +194,7 @@ class DemoTests(TestCase):
         demo.watched.signal("KILL")
         for connection in closed:
             await connection
-        sweep(demo.directory.parent)
+        remove_left(str(demo.directory.parent), PREFIX, LOCK)
         self.assertFalse(demo.directory.exists())
 
     async def test_interrupted_early(self) -> None:

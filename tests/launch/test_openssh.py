@@ -10,6 +10,7 @@ from twisted.internet import reactor
 from twisted_router.config.model import HostConfig
 from twisted_router.interfaces import ILauncher
 from twisted_router.launch.openssh import OpenSSHLauncher
+from twisted_router.launch.sockets import SocketDirectory
 
 from .contract import LauncherContract
 from .processes import ProcessContract
@@ -20,7 +21,7 @@ class OpenSSHLauncherTests(SshContract, LauncherContract, ProcessContract):
     """The whole contract, over the system's ssh."""
 
     def ssh_launcher(self, host: HostConfig) -> ILauncher:
-        launcher: ILauncher = OpenSSHLauncher(host, reactor, tempfile.mkdtemp(prefix="pypto-test-"))
+        launcher: ILauncher = OpenSSHLauncher(host, reactor, SocketDirectory(tempfile.gettempdir()))
         return launcher
 
 
@@ -28,8 +29,9 @@ class OpenSSHConfigTests(SshPlace):
     """What only the system's ssh does."""
 
     def ssh_launcher(self, host: HostConfig) -> ILauncher:
-        self.control_dir = tempfile.mkdtemp(prefix="pypto-test-")
-        launcher: ILauncher = OpenSSHLauncher(host, reactor, self.control_dir)
+        sockets = SocketDirectory(tempfile.gettempdir())
+        self.control_dir = sockets.path
+        launcher: ILauncher = OpenSSHLauncher(host, reactor, sockets)
         return launcher
 
     async def test_an_alias_behind_a_jump_host(self) -> None:

@@ -22,13 +22,14 @@ from twisted.python.failure import Failure
 from twisted_router.cli.command import CommandOptions
 from twisted_router.cli.render import arrival, news, welcome
 from twisted_router.cli.tether import hold
-from twisted_router.disk import is_locked
+from twisted_router.disk import remove_left
 from twisted_router.output import LossyLines
 
 HOST = "127.0.0.1"
 FIRST_PORT = 8000
 MODEL = "demo"
 PREFIX = "pypto-router-demo-"
+LOCK = "demo.lock"
 #: How often a router that was killed is started again.
 RESTARTS = 5
 #: Seconds the router has to end before it is killed, more than ``FLAGS`` lets it take.
@@ -86,7 +87,7 @@ class Workshop:
     @property
     def lock(self) -> Path:
         """What everything that the demo starts is tied to."""
-        return self.directory / "demo.lock"
+        return self.directory / LOCK
 
     @property
     def slots(self) -> dict[str, str]:
@@ -181,7 +182,7 @@ class Demo:
     def begin(self) -> None:
         """Start; what goes wrong ends the reactor and is left in ``problem``."""
         try:
-            sweep(Path(tempfile.gettempdir()))
+            remove_left(tempfile.gettempdir(), PREFIX, LOCK)
             shop = self._workshop = prepare(self._options, self._screen)
         except (NoDemo, OSError) as problem:
             self._give_up(str(problem))
@@ -280,18 +281,6 @@ def prepare(options: DemoOptions, screen: LossyLines) -> Workshop:
     hold(str(shop.lock))
     (directory / "fleet.json").write_text(json.dumps(shop.fleet(), indent=2))
     return shop
-
-
-def sweep(temporary: Path) -> None:
-    """Remove what demos that were killed have left there."""
-    for directory in temporary.glob(f"{PREFIX}*"):
-        try:
-            is_left = directory.lstat().st_uid == os.getuid() and not is_locked(str(directory / "demo.lock"))
-        except OSError:
-            # Another user's, one that is gone by now, or one that is just being made.
-            continue
-        if is_left:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _say_moved(screen: LossyLines, wanted: int, taken: int) -> None:

@@ -35,6 +35,6 @@ def make_launcher(
 
         return ConchLauncher(host, reactor)
     from .openssh import OpenSSHLauncher
+    from .sockets import SocketDirectory
 
-    # In a temporary directory, private and of its own: a socket's path must be short.
-    return OpenSSHLauncher(host, reactor, tempfile.mkdtemp(prefix="pypto-ssh-"))
+    return OpenSSHLauncher(host, reactor, SocketDirectory(tempfile.gettempdir()))

@@ -16,6 +16,7 @@ from . import sentences
 from .process import Ended, run
 from .remote import Ran, RemoteLauncher, Trouble
 from .scripts import SHELL, Script
+from .sockets import SocketDirectory
 
 #: Seconds for the TCP connection and the server's first line. A hanging host is told within five.
 CONNECT_TIMEOUT = 4
@@ -48,12 +49,13 @@ _BEFORE = (
 class OpenSSHLauncher(RemoteLauncher):
     """Runs every step through one shared connection that ``ssh`` keeps open for a minute (ControlMaster).
 
-    ``control_dir`` is made private to us and holds the connection's socket.
+    :param sockets: where the connection's socket lies; removed when the launcher is closed.
     """
 
-    def __init__(self, host: HostConfig, reactor: Any, control_dir: str) -> None:
+    def __init__(self, host: HostConfig, reactor: Any, sockets: SocketDirectory) -> None:
         super().__init__(host, reactor, self._run_script, self._leave)
-        self._control_dir = control_dir
+        self._sockets = sockets
+        self._control_dir = sockets.path
 
     def _run_script(self, script: Script, timeout: float) -> Deferred[Ran]:
         return Deferred.fromCoroutine(self._run_ssh(script, timeout))
@@ -84,7 +86,7 @@ class OpenSSHLauncher(RemoteLauncher):
             argv = (ssh, *self._options(), "-O", "exit", "--", str(self._host.ssh))
             with suppress(OSError):
                 await run(self._reactor, argv, CONNECT_TIMEOUT)
-        shutil.rmtree(self._control_dir, ignore_errors=True)
+        self._sockets.remove()
 
     def _options(self) -> tuple[str, ...]:
         host = self._host
