@@ -218,7 +218,7 @@ class FleetRuleTests(SynchronousTestCase):
             '{"hosts": [{"ssh": "u@fd00::1", "model": "m", "devices": [0]}],\n'
             '"replicas": [{"port": 8001, "host": "FD00:0::0001"}]}'
         )
-        self.assertIn("got fd00::1:8001 as $.replicas[0] has", line)
+        self.assertIn("got [fd00::1]:8001 as $.replicas[0] has", line)
 
     def test_replica_named_like_a_slot(self) -> None:
         """A static replica cannot have a slot's name."""

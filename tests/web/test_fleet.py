@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import fail
 
 from tests.core.scene import TWO_CARDS, Scene, record_of
@@ -232,6 +233,14 @@ class Listing(FleetTestCase):
                 "release": "POST /slots/node-d0/release",
             },
         )
+
+    def test_unconfirmed_ipv6(self) -> None:
+        """An address that is an IPv6 literal has brackets, as in a URL."""
+        scene = Scene()
+        scene.reclaim(evolve(record_of("i9"), address="fd00::1"))
+        scene.apply(Unreachable("i9", "nothing answers"))
+        (held,) = capacity_json(scene.view().capacity)["unconfirmed"]
+        self.assertEqual(held["address"], "[fd00::1]:8001")
 
     def test_serialisable(self) -> None:
         """Whatever a fleet goes through, its listing is JSON."""

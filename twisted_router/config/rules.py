@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv6Address, ip_address
 
 from .locate import Path, quote, show_path
-from .model import LOOPBACK, FleetConfig, HostConfig, ReplicaConfig
+from .model import LOOPBACK, FleetConfig, HostConfig, ReplicaConfig, authority
 from .shape import MAX_PORT, Report
 
 #: Keys that mean nothing on the router's own machine.
@@ -90,7 +90,9 @@ def _check_slots(fleet: FleetConfig, report: Report) -> None:
             taken = homes.get((canonical(host.address), port))
             if taken is not None:
                 what = f"expected an address and port of its own for slot {name}"
-                report.add(("hosts", i, "port_base"), f"{what}, got {host.address}:{port} as {taken} has")
+                report.add(
+                    ("hosts", i, "port_base"), f"{what}, got {authority(host.address, port)} as {taken} has"
+                )
                 break  # the neighbours collide in the same way
             mine[canonical(host.address), port] = f"slot {name} of {show_path(('hosts', i))}"
             if name in names:

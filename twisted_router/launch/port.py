@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
+from ..config.model import authority
 from ..core.slots import Slot
 from ..errors import LaunchFailed
 
@@ -37,6 +38,6 @@ async def refuse_taken(reactor: Any, slot: Slot, where: str) -> None:
     """Raise LaunchFailed when something already answers where the replica of ``slot`` is to listen."""
     if await _answers(reactor, slot.address, slot.port):
         raise LaunchFailed(
-            f"{where}: something already answers on {slot.address}:{slot.port}; "
+            f"{where}: something already answers on {authority(slot.address, slot.port)}; "
             f"stop it, or give the host another port_base"
         )

@@ -12,6 +12,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ..config.model import authority
 from ..core.slots import Slot
 from ..interfaces import ILauncher
 
@@ -74,7 +75,7 @@ async def remains(
     """
     presence = await knock(address, port)
     if presence is not Presence.SILENT:
-        return f"{address}:{port} {presence.value}"
+        return f"{authority(address, port)} {presence.value}"
     if launcher is not None and slot is not None and await launcher.is_held(slot):
         return f"a process holds the lock of slot {slot.name}"
     return None

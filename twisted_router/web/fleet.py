@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 from twisted.web.server import Request
 
 from .. import errors
+from ..config.model import authority
 from ..core.effects import Launch, Retired
 from ..core.snapshot import CapacityView, FleetView, ReplicaView
 from . import problems
@@ -64,7 +65,7 @@ def capacity_json(capacity: CapacityView) -> dict[str, Any]:
                 "detail": held.why or None,
                 "seconds": _rounded(held.age),
                 "devices": list(held.devices),
-                "address": f"{held.address}:{held.port}",
+                "address": authority(held.address, held.port),
                 "release": f"POST /slots/{held.slot}/release",
             }
             for held in capacity.unconfirmed
