@@ -127,6 +127,19 @@ class Parts(AssemblyTestCase):
         self.assertIn(port, (8001, 8002))
         self.assertEqual(timeout, 2.5)
 
+    def test_waiting(self) -> None:
+        """The metrics say how many requests wait in the queue, also where there is none."""
+        for size, waiting in ((0, b"0.0"), (5, b"2.0")):
+            self.listen(queue_size=size, max_outstanding=1)
+            for _ in range(4):
+                line = Line(self.clock)
+                line.carry(self.port.factory.buildProtocol(line.getPeer()))
+                line.deliver(b"GET /v1/models HTTP/1.1\r\nHost: r\r\n\r\n")
+            line = Line(self.clock)
+            line.carry(self.port.factory.buildProtocol(line.getPeer()))
+            line.deliver(b"GET /metrics HTTP/1.1\r\nHost: r\r\n\r\n")
+            self.assertIn(b"\npypto_router_requests_waiting " + waiting + b"\n", line.value())
+
     def test_body_limit(self) -> None:
         """The limits of the command line are the site's."""
         self.listen(max_body=1000, max_body_total=5000)

@@ -112,7 +112,7 @@ class _Parts:
         self.fleet = self.make_fleet()
         self.holding = self.make_holding()
         self.clients = Clients(reactor, self.endpoint_of, settings.connect_timeout)
-        self.metrics = Metrics(self.snapshot, access if settings.access_log else None)
+        self.metrics = self.make_metrics()
         path = settings.record_trace
         self.trace = None if path is None else TraceFile(path, reactor, time.monotonic)
         self.traffic = Traffic()
@@ -171,6 +171,12 @@ class _Parts:
             max_hold=settings.max_hold,
             eta=lambda: self.snapshot().eta,
         )
+
+    def make_metrics(self) -> Metrics:
+        metrics = Metrics(self.snapshot, access if self.settings.access_log else None)
+        if self.holding is not None:
+            metrics.waiting.set_function(self.holding.__len__)
+        return metrics
 
     def make_keeper(self) -> Keeper:
         return Keeper(

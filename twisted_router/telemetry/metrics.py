@@ -76,6 +76,7 @@ class Metrics:
     Children of counters are kept bound: looking one up by its labels costs four times what counting does.
 
     :param logged: told of every outcome as well, for the access log.
+    :ivar waiting: how many requests wait; 0 unless somebody who knows is asked (``set_function``).
     """
 
     def __init__(
@@ -86,6 +87,11 @@ class Metrics:
         self._name_requests(registry)
         self._name_slots(registry)
         self._name_caches(registry)
+        self.waiting = Gauge(
+            _PREFIX + "requests_waiting",
+            "Requests under way that wait in the router for a replica, or for room in a cache.",
+            registry=registry,
+        )
         self.lag = Histogram(
             _PREFIX + "reactor_lag_seconds",
             "How late the reactor came to a timer, looked at four times a second.",
