@@ -144,10 +144,17 @@ class ShuttingDown(RouterError):
 
 
 class ReplicaUnreachable(RouterError):
-    """No connection to the replica could be made; nothing of the request has reached it."""
+    """No connection to the replica could be made; nothing of the request has reached it.
+
+    :ivar why: what kept it from being made, in a few words, or empty.
+    """
 
     status = 502
     code = "upstream_connect_failed"
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class ReplicaRefused(ReplicaUnreachable):

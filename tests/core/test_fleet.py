@@ -236,6 +236,7 @@ class HealthTests(SynchronousTestCase):
             (ProbeSilent("a", Silence.REFUSED), "refused"),
             (ProbeSilent("a", Silence.TIMED_OUT), "timed-out"),
             (ProbeSilent("a", Silence.BROKEN), "broken"),
+            (ProbeSilent("a", Silence.BROKEN, "TLS: expired"), "broken: TLS: expired"),
         ):
             scene = static()
             self.assertEqual(scene.apply(miss), ())

@@ -12,7 +12,7 @@ from twisted_router.core.fleet import Fleet
 from twisted_router.core.members import Member
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.sessions import Pins
-from twisted_router.errors import ReplicaConnectTimedOut, ReplicaRefused, ReplicaReset
+from twisted_router.errors import ReplicaConnectTimedOut, ReplicaRefused, ReplicaReset, ReplicaUnreachable
 from twisted_router.services.prober import Prober, ask_health, how_silent, probe_timeout
 
 
@@ -173,6 +173,18 @@ class Verdicts(ProberTestCase):
         for verdict, errors in table.items():
             for error in errors:
                 self.assertIs(how_silent(Failure(error)), verdict, error)
+
+    def test_why_there_is_no_connection(self) -> None:
+        """What kept a connection from being made is told, a failed handshake for instance."""
+        self.prober.startService()
+        self.asked["a"][0].errback(
+            ReplicaUnreachable("replica a is unreachable: TLS: expired", "TLS: expired")
+        )
+        self.asked["b"][0].errback(ReplicaRefused("replica b refused the connection"))
+        self.assertEqual(
+            self.events,
+            [ProbeSilent("a", Silence.BROKEN, "TLS: expired"), ProbeSilent("b", Silence.REFUSED)],
+        )
 
     def test_a_probe_that_raises(self) -> None:
         """A probe that raises instead of returning is a miss of that replica; the others are asked."""

@@ -39,10 +39,14 @@ class ProbeAnswered:
 
 @frozen
 class ProbeSilent:
-    """A probe got no HTTP answer."""
+    """A probe got no HTTP answer.
+
+    :ivar why: what went wrong, where more is known than ``how``; or empty.
+    """
 
     instance: str
     how: Silence
+    why: str = ""
 
 
 @frozen

@@ -179,11 +179,11 @@ class Fleet:
         match event:
             case ProbeAnswered(instance, status):
                 return self._probed(instance, None if status == 200 else f"status {status}", now)
-            case ProbeSilent(instance, how):
+            case ProbeSilent(instance, how, why):
                 member = self._members.get(instance)
                 if member is None or (how is Silence.TIMED_OUT and self._is_excused(member, now)):
                     return ()
-                return self._probed(instance, how.value, now)
+                return self._probed(instance, f"{how.value}: {why}" if why else how.value, now)
             case ConnectRefused(instance):
                 if instance not in self._members:
                     return ()

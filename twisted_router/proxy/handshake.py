@@ -20,6 +20,13 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 
+class HandshakeFailed(ConnectError):
+    """TCP connected, and TLS was not agreed upon."""
+
+    def __str__(self) -> str:
+        return f"TLS: {self.args[0]}"
+
+
 @implementer(IStreamClientEndpoint)
 class HandshakeEndpoint:
     """Connects over TLS; what goes wrong before the handshake is done is a failure to connect.
@@ -34,7 +41,7 @@ class HandshakeEndpoint:
         self._endpoint = endpoint
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """See ``IStreamClientEndpoint``. Fails with ``ConnectError`` and TLS's own reason."""
+        """See ``IStreamClientEndpoint``. Fails with ``HandshakeFailed`` and TLS's own reason."""
         greetings: list[_Greeting] = []
 
         def give_up(_: object) -> None:
@@ -78,7 +85,7 @@ class _Greeting(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """It came to nothing."""
         if not self._done.called:
-            self._done.errback(ConnectError(string=f"TLS: {tls_reason(reason)}"))
+            self._done.errback(HandshakeFailed(string=tls_reason(reason)))
 
     def abort(self) -> None:
         """Drop the connection."""

@@ -147,4 +147,4 @@ class Pool:
             why = failure.getErrorMessage().rstrip(".")
         else:
             why = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
-        return Failure(ReplicaUnreachable(f"replica {self._name} is unreachable: {why}"))
+        return Failure(ReplicaUnreachable(f"replica {self._name} is unreachable: {why}", why))

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from ..core.effects import Event, ProbeAnswered, ProbeSilent, Silence
 from ..core.fleet import Fleet
 from ..core.members import Member
-from ..errors import ReplicaConnectTimedOut, ReplicaRefused
+from ..errors import ReplicaConnectTimedOut, ReplicaRefused, ReplicaUnreachable
 
 
 class ProbeResponse(Protocol):
@@ -151,7 +151,9 @@ class Prober(Service):
 
     def _failed(self, instance: str, failure: Failure) -> None:
         if not failure.check(CancelledError):
-            self._report(ProbeSilent(instance, how_silent(failure)))
+            how, error = how_silent(failure), failure.value
+            why = error.why if how is Silence.BROKEN and isinstance(error, ReplicaUnreachable) else ""
+            self._report(ProbeSilent(instance, how, why))
 
     def _report(self, event: Event) -> None:
         if self.running:

@@ -1,0 +1,1 @@
+When the TLS handshake of a health probe fails, the log says why.
