@@ -45,6 +45,29 @@ class WarningTests(SynchronousTestCase):
             ),
         )
 
+    def test_placeholders(self) -> None:
+        """A word in braces that nothing is put in for is named, with the nearest that there is."""
+        host = HostConfig(
+            "h",
+            (0,),
+            "m",
+            command=("serve", "{modl}", "{modl}", "{model}", "{slot}", "--port={port}"),
+            env=(("A", "{device} {host}"), ("B", "${home} {{x}} {'a': 1} {}")),
+            stop_command=("stop", "{quux}"),
+            log_dir="/l/{devcies}",
+            serve_args=("{modl}",),
+        )
+        stays = "it stays as it is"
+        self.assertEqual(
+            warnings(FleetConfig(hosts=(host,))),
+            (
+                f"host h: command has no placeholder {{modl}}, {stays}; did you mean {{model}}?",
+                f"host h: env has no placeholder {{host}}, {stays}; there are device, devices, port",
+                f"host h: log_dir has no placeholder {{devcies}}, {stays}; did you mean {{devices}}?",
+                f"host h: stop_command has no placeholder {{quux}}, {stays}; there are device, devices, port",
+            ),
+        )
+
     def test_wrapper(self) -> None:
         """A broker without a stop command may start what cannot be stopped."""
         bare = HostConfig("h", (0,), "m", launch_wrapper=("task-submit", "--run"))

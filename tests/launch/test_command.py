@@ -7,7 +7,7 @@ import subprocess
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.config.model import HostConfig
+from twisted_router.config.model import COMMAND_PLACEHOLDERS, PLACEHOLDERS, HostConfig
 from twisted_router.core.slots import Slot
 from twisted_router.launch.command import HomePath, assignments, build, inherited, quote, quote_all
 
@@ -55,6 +55,14 @@ class PlaceholderTests(SynchronousTestCase):
         template = "{device} {devices} {port} {model} {served_model_name} {slot} {host} {other} {{port}} {"
         host = evolve(HOST, command=("serve", template), model="{port}")
         self.assertEqual(argv(host)[1], "2 2,3 8003 {port} {port} node02-d2 127.0.0.1 {other} {8003} {")
+
+    def test_all_that_are_named(self) -> None:
+        """Whatever is named as a placeholder expands; nobody is warned of those."""
+        host = evolve(HOST, command=("serve", *(f"{{{word}}}" for word in COMMAND_PLACEHOLDERS)))
+        self.assertFalse([word for word in argv(host) if "{" in word])
+        env = tuple((word, f"{{{word}}}") for word in PLACEHOLDERS)
+        expanded = build(evolve(HOST, env=env), SLOT, "i1", "/l", "/h").env
+        self.assertFalse([value for _, value in expanded if "{" in value])
 
     def test_the_three_of_the_manual(self) -> None:
         """env, launch_wrapper, stop_command and log_dir know device, devices and port, and no more."""

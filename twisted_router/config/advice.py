@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from ..disk import key_problem
-from .model import FleetConfig, HostConfig
+from .model import COMMAND_PLACEHOLDERS, PLACEHOLDERS, FleetConfig, HostConfig
 from .rules import canonical
+
+#: A word in braces that are neither a shell's variable nor doubled.
+_BRACED = re.compile(r"(?<![${])\{([a-z_]+)\}(?!\})").findall
 
 
 def warnings(fleet: FleetConfig) -> tuple[str, ...]:
     """Name what will fail or surprise later, a sentence each; looks at the files the configuration names."""
-    return (*_files(fleet), *_wrappers(fleet), *_shared_addresses(fleet), *_shared_devices(fleet))
+    return (
+        *_files(fleet),
+        *_placeholders(fleet),
+        *_wrappers(fleet),
+        *_shared_addresses(fleet),
+        *_shared_devices(fleet),
+    )
 
 
 def _files(fleet: FleetConfig) -> Iterator[str]:
@@ -27,6 +38,23 @@ def _files(fleet: FleetConfig) -> Iterator[str]:
         for key, path in (("ca_file", replica.ca_file), ("client_cert", replica.client_cert)):
             if path is not None and not os.path.isfile(path):
                 yield f"replica {replica.name}: {key} {path} is not a file; it cannot be reached"
+
+
+def _placeholders(fleet: FleetConfig) -> Iterator[str]:
+    """Name what looks like a placeholder and will not be expanded."""
+    for host in fleet.hosts:
+        for key, texts, known in (
+            ("command", host.command, COMMAND_PLACEHOLDERS),
+            ("env", tuple(value for _, value in host.env), PLACEHOLDERS),
+            ("launch_wrapper", host.launch_wrapper, PLACEHOLDERS),
+            ("log_dir", (host.log_dir or "",), PLACEHOLDERS),
+            ("stop_command", host.stop_command, PLACEHOLDERS),
+        ):
+            for word in dict.fromkeys(word for text in texts for word in _BRACED(text)):
+                if word not in known:
+                    close = get_close_matches(word, known, 1)
+                    way = f"did you mean {{{close[0]}}}?" if close else f"there are {', '.join(known)}"
+                    yield f"host {host.name}: {key} has no placeholder {{{word}}}, it stays as it is; {way}"
 
 
 def _wrappers(fleet: FleetConfig) -> Iterator[str]:

@@ -28,6 +28,11 @@ SESSION_SOURCES = (
 #: The address of replicas on the router's own machine.
 LOOPBACK = "127.0.0.1"
 
+#: What may stand in braces in a host's ``env``, ``launch_wrapper``, ``stop_command`` and ``log_dir`` ...
+PLACEHOLDERS = ("device", "devices", "port")
+#: ... and in its ``command``.
+COMMAND_PLACEHOLDERS = (*PLACEHOLDERS, "model", "served_model_name", "slot", "host")
+
 
 def split_destination(ssh: str) -> tuple[str | None, str, int | None]:
     """Split an ssh destination into user, host and port; None for what it leaves to the ssh client.

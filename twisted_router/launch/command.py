@@ -14,7 +14,7 @@ import shlex
 
 from attrs import frozen
 
-from ..config.model import LOOPBACK, HostConfig
+from ..config.model import LOOPBACK, PLACEHOLDERS, HostConfig
 from ..core.slots import Slot
 
 #: Names this launch in the environment of the replica and of all its children.
@@ -66,7 +66,7 @@ def build(
     interpreter's ``pypto_serving.cli``.
     """
     words = _words(host, slot)
-    short = {key: words[key] for key in ("device", "devices", "port")}
+    short = {key: words[key] for key in PLACEHOLDERS}
     log_dir = _at_home(_expand(host.log_dir or default_log_dir, short), home)
     file_name = f"{log_dir}/{slot.name.replace('/', '%2F')}"
     paths = HomePath if isinstance(log_dir, HomePath) else str
