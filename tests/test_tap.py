@@ -9,6 +9,7 @@ from twisted.application.service import IServiceMaker
 from twisted.plugin import getPlugins
 from twisted.python import usage
 from twisted.python.filepath import FilePath
+from twisted.scripts.twistd import ServerOptions
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router import tap
@@ -381,6 +382,24 @@ class Plugin(SynchronousTestCase):
         (maker,) = [plugin for plugin in getPlugins(IServiceMaker) if plugin.tapname == "pypto-router"]
         self.assertIs(maker.options, Options)
         self.assertIs(maker.makeService, tap.makeService)
+
+    def test_one_line(self) -> None:
+        """Below twistd a command line that cannot be used ends it with the complaint alone."""
+        file = self.mktemp()
+        with open(file, "w") as open_file:
+            open_file.write('{"replicas": [{"host": 7, "port": "x"}]}')
+        for flags, lines in (
+            (["--prot", "1"], ["option --prot not recognized; did you mean --port?"]),
+            (["--port", "x"], ["--port takes a whole number, not 'x'"]),
+            ([], ["--replicas FILE is required"]),
+            (["--replicas", file], [f"{file}:1:", f"{file}:1:"]),
+        ):
+            options = ServerOptions()
+            ended = self.assertRaises(SystemExit, options.parseOptions, ["-n", "pypto-router", *flags])
+            said = str(ended.code).splitlines()
+            self.assertEqual(len(said), len(lines), said)
+            for line, begin in zip(said, lines, strict=True):
+                self.assertTrue(line.startswith(f"twistd pypto-router: error: {begin}"), line)
 
     def test_light(self) -> None:
         """Reading the command line imports nothing heavy: twistd does it to print anybody's help."""

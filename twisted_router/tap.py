@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
 
@@ -14,6 +14,7 @@ from twisted.application.service import IService
 from twisted.logger import ILogObserver
 from twisted.python import usage
 
+from .complaint import complaint
 from .config.model import SESSION_SOURCES, FleetConfig, Settings
 from .errors import ConfigError
 from .output import LossyLines, claim_standard_descriptors
@@ -229,6 +230,20 @@ class Options(usage.Options):
         print(f"pypto-router {__version__}")
         raise SystemExit(0)
 
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """Read the command line.
+
+        :raises usage.UsageError: it cannot be used.
+        :raises SystemExit: the same, below twistd: it would put all of its usage before the complaint.
+        """
+        try:
+            super().parseOptions(options)
+        except usage.UsageError as problem:
+            if _twistd(self) is None:
+                raise
+            lines = complaint(self, problem).splitlines()
+            raise SystemExit("\n".join(f"twistd pypto-router: error: {line}" for line in lines)) from None
+
     def postOptions(self) -> None:
         """Check the values and read the file.
 
@@ -296,6 +311,12 @@ def _check_kv_events(policy: Policy, fleet: FleetConfig) -> None:
         )
 
 
+def _twistd(options: usage.Options) -> usage.Options | None:
+    """Return twistd's own options where it is twistd that reads ours, None in a program of ours."""
+    parent = options.parent
+    return parent if parent is not None and "nodaemon" in parent else None
+
+
 def _sources(text: str) -> tuple[str, ...]:
     return tuple(source.strip().lower() for source in text.split(",") if source.strip())
 
@@ -345,7 +366,8 @@ def makeService(options: Options) -> IService:
 
     from .assembly import assemble
 
-    if options.parent is not None and options.parent.get("nodaemon"):
+    twistd = _twistd(options)
+    if twistd is not None and twistd["nodaemon"]:
         # twistd is about to log there, and would stop with whoever does not read it.
         claim_standard_descriptors()
         sys.stdout = cast(TextIO, open(os.devnull, "w") if sys.stdout is None else LossyLines(1))

@@ -23,8 +23,8 @@ from twisted.python import usage
 from twisted.python.reflect import namedModule
 
 from twisted_router.cli.command import CommandOptions
-from twisted_router.cli.complaint import complaint
 from twisted_router.cli.demo import Demo, DemoOptions
+from twisted_router.complaint import complaint
 from twisted_router.errors import StateFileBusy, StateFileError
 from twisted_router.output import LossyLines, claim_standard_descriptors
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_router.cli.complaint import complaint
 from twisted_router.cli.main import MainOptions
+from twisted_router.complaint import complaint
 
 
 class ComplaintTests(SynchronousTestCase):
