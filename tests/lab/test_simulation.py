@@ -168,3 +168,10 @@ class RowTests(SynchronousTestCase):
         row = BY_NAME["grpo"]
         base = run_row(row, VARIANTS["least_conn"], 1).value
         self.assertLess(run_row(row, VARIANTS["work"], 1).value, base)
+
+    def test_bound(self):
+        """The bound computes every text once and loses none: no policy finds more in the caches."""
+        row = BY_NAME["pressure"]
+        found = run_row(row, VARIANTS["bound"], 1).cached
+        self.assertGreater(found, 0.93)
+        self.assertGreater(found, run_row(row, VARIANTS["work"], 1).cached)

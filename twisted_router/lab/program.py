@@ -57,7 +57,7 @@ def describe(out: TextIO) -> int:
 
 def _about(variant: Variant) -> str:
     if variant.pooled:
-        return "all replicas share one cache for free: what no real router can reach"
+        return "least_conn where all replicas share one cache without limit: no real fleet can"
     words = [] if variant.named else ["clients send no session ids"]
     if "gate" in variant.name:
         words.append("with the working-set gate")

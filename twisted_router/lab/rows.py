@@ -133,7 +133,7 @@ class Variant:
 
     :ivar make: a fresh policy for each run.
     :ivar named: whether clients send session ids.
-    :ivar pooled: whether all replicas share one cache, which makes the bound.
+    :ivar pooled: whether all replicas share one cache without limit, which makes the bound.
     :ivar reports: whether replicas tell a gate what their caches hold.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Generator, Iterable, Sequence
 
 from attrs import define, evolve, field, frozen
@@ -93,7 +94,7 @@ class Simulation:
     """Runs actors against a fleet of ``replicas`` until nothing is left to do, or until a given time.
 
     :param slowness: how many times slower than the model each replica is; 1 where it says nothing.
-    :param pooled: whether all replicas share one cache for free, which no real fleet can: the bound.
+    :param pooled: whether all replicas share one cache without limit, for free: the bound.
     :param reports: whether replicas tell a gate what their caches hold.
     :param max_hold: seconds a gate may hold a request.
     :ivar now: simulated seconds.
@@ -114,7 +115,7 @@ class Simulation:
         self.now = 0.0
         self.policy = policy
         self._model = model
-        self._pool = BlockCache(model.capacity * replicas) if pooled else None
+        self._pool = BlockCache(sys.maxsize) if pooled else None
         self._pins = Pins(session_ttl)
         self._events: list[tuple[float, int, object]] = []
         self._serial = 0
@@ -125,7 +126,7 @@ class Simulation:
         self._reports = reports
         self._ticking = False
         self.held = 0
-        self.stations: list[Station] = []
+        self.stations: tuple[Station, ...] = ()
         self.prompted = 0
         self.cached = 0
         self.turns: list[float] = []
@@ -140,13 +141,13 @@ class Simulation:
         station = Station(f"r{self._lives}", Engine(self._model, slowness, self._pool))
         if self._gate is not None and self._reports:
             self._gate.report_capacity(station.instance, self._model.capacity)
-        self.stations.append(station)
+        self.stations = (*self.stations, station)
         return station
 
     def lose(self, station: Station) -> None:
         """A replica dies with everything in it; its clients resend."""
         station.alive = False
-        self.stations.remove(station)
+        self.stations = tuple(other for other in self.stations if other is not station)
         lost = [job.owner for job in station.jobs]
         station.jobs.clear()
         for request in lost:

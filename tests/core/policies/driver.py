@@ -36,7 +36,7 @@ class Driver:
 
     def send(self, session=None, prompt=None, streams=True):
         ask = Ask(session, self.homes.get(session), self.now, prompt, streams)
-        position, reason = self.policy.choose(ask, self.replicas)
+        position, reason = self.policy.choose(ask, tuple(self.replicas))
         replica = self.replicas[position]
         trace = self.policy.observe(ask, replica, reason)
         if session is not None:

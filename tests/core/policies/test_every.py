@@ -20,9 +20,9 @@ def walk(name, seed, steps=120):
     """A random life of a fleet under one policy; the choices made, checked as they are made."""
     random = Random(seed)
     policy = make_policy(name)
-    everyone = [Replica(f"r{number}") for number in range(5)]
-    routable = list(everyone)
-    flying, choices = [], []
+    everyone = tuple(Replica(f"r{number}") for number in range(5))
+    routable = everyone
+    homes, flying, choices = {}, [], []
     now = 0.0
     for _ in range(steps):
         now += random.random() * 5
@@ -30,11 +30,13 @@ def walk(name, seed, steps=120):
         if deed < 0.55 and routable:
             session = random.choice([None, "a", "b", "c", "d"])
             text = prompt(("system", 3), (session or random.random(), random.randrange(6)))
-            ask = Ask(session, None, now, text)
+            ask = Ask(session, homes.get(session), now, text, random.random() < 0.7)
             position, reason = policy.choose(ask, routable)
             assert isinstance(position, int) and 0 <= position < len(routable), position
             assert isinstance(reason, Reason), reason
             chosen = routable[position]
+            if session is not None:
+                homes[session] = chosen.instance
             flying.append((chosen, policy.observe(ask, chosen, reason)))
             chosen.outstanding += 1
             choices.append((chosen.instance, reason))
@@ -46,11 +48,12 @@ def walk(name, seed, steps=120):
                     trace.first_byte(now)
                 trace.ended(now, Outcome(random.random() < 0.8, 2000, random.randrange(2000), 50))
         elif deed < 0.92 and len(routable) > 1:
-            gone = routable.pop(random.randrange(len(routable)))
+            gone = random.choice(routable)
+            routable = tuple(replica for replica in routable if replica is not gone)
             if random.random() < 0.5:
                 policy.replica_gone(gone.instance)
         elif deed < 0.97:
-            routable = list(everyone)
+            routable = everyone
         else:
             policy.session_ended("a")
     return choices

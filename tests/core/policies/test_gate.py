@@ -60,6 +60,18 @@ class GateTests(SynchronousTestCase):
         self.driver.serve("a", ten("a"))
         self.assertFalse(self.admits("b", ten("b")))
 
+    def test_learned_from_others(self):
+        """A replica that has shown nothing yet is taken for what the others have shown."""
+        gate = self.gate(0.0, count=2)
+        for replica in self.driver.replicas:
+            self.driver.send_to(replica, replica.instance, ten(replica.instance))
+        self.assertIsNone(gate.capacity("r1"))
+        for distance in range(0, 500, 10):
+            gate._learned["r0"].sample(float(distance), distance < 250)
+        self.assertEqual(gate.capacity("r1"), gate.capacity("r0"))
+        gate.report_capacity("r1", 7.0)
+        self.assertEqual(gate.capacity("r1"), 7.0)
+
     def test_idle_fleet(self):
         """An idle replica takes even what is larger than it."""
         self.gate(1_000.0)

@@ -87,14 +87,20 @@ class Gate:
         self._reported[instance] = tokens
 
     def capacity(self, instance: str) -> float | None:
-        """Tokens of one replica: as given, as reported, as learned, or None."""
+        """Tokens of one replica: as given, as reported, as learned, or None.
+
+        One whose answers have not shown it yet is taken for what the others of its kind have shown.
+        """
         if self._given:
             return self._given
         told = self._reported.get(instance)
         if told is not None:
             return told
         learned = self._learned.get(instance)
-        return None if learned is None else learned.value
+        if learned is not None and learned.value is not None:
+            return learned.value
+        shown = sorted(other.value for other in self._learned.values() if other.value is not None)
+        return shown[len(shown) // 2] if shown else None
 
     def footprint(self, instance: str) -> float:
         """Tokens of the conversations that are in use on one replica."""

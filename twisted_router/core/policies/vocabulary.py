@@ -139,7 +139,11 @@ class Policy(Protocol):
         """Whether an ask has to carry fingerprints of the body; they cost time, so only where used."""
 
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
-        """Return the position of the chosen candidate (there is at least one) and the rule that chose it."""
+        """Return the position of the chosen candidate (there is at least one) and the rule that chose it.
+
+        ``candidates`` does not change while it lives: the same object has the same replicas in the same
+        places, so a policy may remember where they are.
+        """
 
     def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> Trace | None:
         """Learn that the choice was taken, by ``choose`` or over its head."""
