@@ -21,6 +21,13 @@ SERVE_SOON = (
 )
 
 
+#: The same, told to stop while it reads its file.
+SERVE_EARLY = (
+    "import os, signal; from twisted_router.config import reading; "
+    "reading.read_fleet = lambda path: os.kill(os.getpid(), getattr(signal, os.environ['SIGNAL'])); " + SERVE
+)
+
+
 class ServeTests(TestCase):
     """``pypto-serving-router``."""
 
@@ -39,6 +46,16 @@ class ServeTests(TestCase):
         self.assertEqual(await watched.ended, code)
         self.assertEqual(watched.err.decode(), f"pypto-serving-router: error: {words}\n")
         self.assertEqual(watched.out, b"")
+
+    async def test_stopped_early(self) -> None:
+        """A signal that comes before the router has begun ends it with a line, and in order."""
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"):
+            env = {**os.environ, "SIGNAL": name}
+            watched = start(self, "-c", SERVE_EARLY, "--replicas", self.file, env=env)
+            self.assertEqual(await watched.ended, 0, watched.err)
+            self.assertEqual(
+                watched.err.decode(), f"pypto-serving-router: got {name} before anything was started\n"
+            )
 
     async def test_unknown_flag(self) -> None:
         """An unknown flag is 2 and one line with the nearest flag."""

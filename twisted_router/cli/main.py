@@ -90,6 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """``pypto-router``: run one command; the exit code."""
     claim_standard_descriptors()
     options = MainOptions()
+    if list(sys.argv[1:2] if argv is None else argv[:1]) == ["serve"]:
+        _end_at_once(f"{MAIN} serve")
     code = _parse(MAIN, options, argv)
     if code is not None:
         return code
@@ -106,10 +108,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(argv: Sequence[str] | None = None) -> int:
     """``pypto-serving-router``: the router in the foreground until it is told to stop; the exit code."""
     claim_standard_descriptors()
+    _end_at_once(SERVE)
     options = _router_options()
     options.synopsis = f"Usage: {SERVE} {options.synopsis}"
     code = _parse(SERVE, options, argv)
     return _run_router(SERVE, options) if code is None else code
+
+
+def _end_at_once(program: str) -> None:
+    """Have a signal end the program with a line, until the router handles signals: nothing is started yet."""
+
+    def ended(number: int, _: object) -> None:
+        name = signal.Signals(number).name
+        LossyLines(2).write(f"{program}: got {name} before anything was started\n")
+        os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, ended)
 
 
 def _tap() -> Any:
