@@ -120,7 +120,8 @@ def _line(run: dict[str, Any]) -> str:
     cut = " stopped at its limit" if run["stopped"] else ""
     return (
         f"{run['row']:8} seed {run['seed']} {run['candidate']:15} {run['took']:5.1f} s  {values}  "
-        f"turn {run['turn']:.2f}  hits {hits:.1f} %  served {run['served']}  {load}{cut}{failed}"
+        f"turn {run['turn']:.2f}  hits {hits:.1f} %  served {run['served']}  late {run['late']:.2f}  "
+        f"{load}{cut}{failed}"
     )
 
 

@@ -90,21 +90,23 @@ class Play:
         self._failures: Counter[str] = Counter()
         self._affinity: Counter[str] = Counter()
         self._spent = 0.0
-        self.stopped = False
+        self.result: dict[str, Any] = {}
         groups = json.loads(options.watch)
         self._machine = Machine(groups)
         row = BY_NAME[options.row]
-        self.stage = Stage(reactor, options.scale, self._ask, reactor.stop)
+        self.stage = Stage(reactor, options.scale, self._ask, self._over)
         texts = cast(Texts, WrittenTexts(f"{options.row}/{options.seed}"))
         self.scene = Scene(cast(Simulation, self.stage), options.seed, not options.no_ids, texts=texts)
         row.fill(self.scene)
         if row.until < float("inf"):
-            reactor.callLater(row.until / options.scale, reactor.stop)
-        reactor.callLater(options.limit, self._stop)
+            reactor.callLater(row.until / options.scale, self._over)
+        reactor.callLater(options.limit, self._over, True)
 
-    def _stop(self) -> None:
-        self.stopped = True
-        self._reactor.stop()
+    def _over(self, stopped: bool = False) -> None:
+        """Take the figures now: what is still under way is cut off by our leaving."""
+        if not self.result:
+            self.result = self._figures(stopped)
+            self._reactor.stop()
 
     def _ask(self, turn: Turn, done: Callable[[], None]) -> None:
         port = self._places.take(turn.session)
@@ -132,13 +134,13 @@ class Play:
         if answer.affinity is not None:
             self._affinity[answer.affinity] += 1
 
-    def result(self) -> dict[str, Any]:
+    def _figures(self, stopped: bool) -> dict[str, Any]:
         """What is printed."""
         turns = len(self.stage.turns)
-        rows = () if self.stopped else (self._options.row, *ROWS[self._options.row].also)
+        rows = () if stopped else (self._options.row, *ROWS[self._options.row].also)
         return {
             "values": {name: BY_NAME[name].measure(self.scene) for name in rows},
-            "stopped": self.stopped,
+            "stopped": stopped,
             "turns": turns,
             "seconds": self.stage.now,
             "turn": self._spent / max(turns, 1),
@@ -146,6 +148,7 @@ class Play:
             "prompt": self._sums["prompt"],
             "cached": self._sums["cached"],
             "affinity": dict(self._affinity),
+            "late": self.stage.late / max(self.stage.timers, 1),
             "load": self._machine.shares(),
         }
 
@@ -167,7 +170,7 @@ def main() -> int:
     reactor.seconds = time.monotonic
     play = Play(reactor, options)
     reactor.run()
-    print(json.dumps(play.result()))
+    print(json.dumps(play.result))
     return 0
 
 

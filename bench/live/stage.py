@@ -31,6 +31,8 @@ class Stage:
     :param clock: ``scale`` simulated seconds pass in each of its seconds.
     :param over: called once, when the last actor has left.
     :ivar turns: simulated seconds at which each turn ended.
+    :ivar late: simulated seconds by which all timers together were late.
+    :ivar timers: how many there were.
     """
 
     def __init__(self, clock: IReactorTime, scale: float, ask: Ask, over: Callable[[], None]) -> None:
@@ -41,6 +43,8 @@ class Stage:
         self._began = clock.seconds()
         self._present = 0
         self.turns: list[float] = []
+        self.late = 0.0
+        self.timers = 0
 
     @property
     def now(self) -> float:
@@ -57,7 +61,12 @@ class Stage:
         self._later(max(0.0, when - self.now), _Playing(actor, None))
 
     def _later(self, seconds: float, playing: _Playing) -> None:
-        self._clock.callLater(seconds / self._scale, self._go_on, playing)
+        self._clock.callLater(seconds / self._scale, self._woken, playing, self.now + seconds)
+
+    def _woken(self, playing: _Playing, due: float) -> None:
+        self.late += max(0.0, self.now - due)
+        self.timers += 1
+        self._go_on(playing)
 
     def _go_on(self, playing: _Playing) -> None:
         try:
