@@ -123,6 +123,15 @@ class Policies(TapTestCase):
             self.assertIsInstance(error, BadValue)
             self.assertIn(told, str(error))
 
+    def test_refused_in_the_file(self) -> None:
+        """A policy of the file that cannot be made is a problem of the file, and told as one."""
+        with open(self.file, "w", encoding="utf-8") as file:
+            file.write('{"replicas": [{"host": "h", "port": 1}], "policy": "wrok"}')
+        error = self.refusal()
+        self.assertIsInstance(error, BadValue)
+        self.assertTrue(str(error).startswith(self.file), error)
+        self.assertIn("policy", str(error))
+
     def test_gate(self) -> None:
         """A gate needs a policy that tells conversations apart."""
         self.assertIn("a gate needs", str(self.refusal("--gate")))
@@ -317,6 +326,15 @@ class Refusals(TapTestCase):
             self.assertTrue(any(part in line for line in lines[3:]), part)
         for line in lines[3:]:
             self.assertTrue(line.startswith(self.file), line)
+
+    def test_pool(self) -> None:
+        """More replicas at the start than there is room for are a value that cannot be used."""
+        self.file = self.write('{"hosts": [{"model": "/m", "devices": [0, 1]}]}')
+        self.assertEqual(self.parse("--initial-replicas", "2").initial_replicas, 2)
+        for flags in (("--initial-replicas", "3"), ("--initial-replicas", "2", "--max-replicas", "1")):
+            error = self.refusal(*flags)
+            self.assertIsInstance(error, BadValue)
+            self.assertIn("exceeds the pool ceiling", str(error))
 
     def test_unreadable_file(self) -> None:
         """A file that cannot be read is a value that cannot be used."""

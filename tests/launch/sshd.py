@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -144,9 +145,17 @@ class Sshd:
 def _children(pid: int) -> list[int]:
     """Children and grandchildren: sshd splits a session in two when it drops its rights."""
     found: list[int] = []
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        for child in map(int, file.read().split()):
-            with open(f"/proc/{child}/cmdline", "rb") as cmdline:
-                if b"sshd" in cmdline.read():
-                    found += [child, *_children(child)]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = [int(child) for child in file.read().split()]
+        for child in children:
+            found += _session(child)
     return found
+
+
+def _session(pid: int) -> list[int]:
+    """A process and what came of it, where it is sshd's and still there."""
+    with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+        if b"sshd" in cmdline.read():
+            return [pid, *_children(pid)]
+    return []

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from twisted.conch.error import ConchError
+from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR
+from twisted.conch.ssh.transport import (
+    DISCONNECT_KEY_EXCHANGE_FAILED,
+    DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
+)
 from twisted.internet import reactor
+from twisted.internet.defer import CancelledError
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_router.config.model import HostConfig
 from twisted_router.interfaces import ILauncher
-from twisted_router.launch.conch import KEEPALIVE_INTERVAL, KEEPALIVES_MISSING, ConchLauncher, _Connection
+from twisted_router.launch import sentences
+from twisted_router.launch.conch import (
+    CONNECT_TIMEOUT,
+    KEEPALIVE_INTERVAL,
+    KEEPALIVES_MISSING,
+    ConchLauncher,
+    NotConnected,
+    _Channel,
+    _Connection,
+    _Transport,
+)
+from twisted_router.launch.conch_keys import Keys
+from twisted_router.launch.known_hosts import known_keys
+from twisted_router.launch.remote import Ran
+from twisted_router.launch.scripts import Script
 
 from .contract import LauncherContract
 from .processes import ProcessContract
@@ -53,6 +76,108 @@ class KeepaliveTests(SynchronousTestCase):
         """A stopped connection leaves no timer behind."""
         self.connection.serviceStopped()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ChannelTests(SynchronousTestCase):
+    """One command on a connection ends in every case, and says what is known of it."""
+
+    def setUp(self) -> None:
+        self.channel = _Channel(Script(b"true", "tag"))
+        self.closed = False
+
+    def ended(self) -> Ran:
+        ran: Ran = self.successResultOf(self.channel.done)
+        return ran
+
+    def loseConnection(self) -> None:
+        self.closed = True
+
+    def test_refused(self) -> None:
+        """A server that opens no session has run nothing; its words are told."""
+        self.channel.openFailed(Failure(ConchError("administratively prohibited")))
+        trouble = self.ended().trouble
+        assert trouble is not None
+        self.assertTrue(trouble.before)
+        self.assertIn("opens no session", trouble.sentence)
+        self.assertIn("administratively prohibited", trouble.sentence)
+
+    def test_ended_by_a_signal(self) -> None:
+        """A command that a signal ended has ended: its code is not known, and nothing is wrong with ssh."""
+        self.channel.request_exit_signal(b"")
+        self.channel.closed()
+        self.assertEqual(self.ended(), Ran(b"", b"", None))
+
+    def test_lost(self) -> None:
+        """A channel that closes without an end may have run everything or nothing."""
+        self.channel.dataReceived(b"half")
+        self.channel.closed()
+        ran = self.ended()
+        assert ran.trouble is not None
+        self.assertEqual(
+            (ran.output, ran.trouble.lost, ran.trouble.before, ran.trouble.sentence),
+            (b"half", True, False, sentences.CONNECTION_LOST),
+        )
+
+    def test_given_up_before_it_is_open(self) -> None:
+        """Given up while the server has not answered yet, it is closed when it opens, and runs nothing."""
+        self.channel.loseConnection = self.loseConnection  # type: ignore[method-assign]
+        self.channel.done.cancel()
+        self.failureResultOf(self.channel.done, CancelledError)
+        self.assertFalse(self.closed)
+        self.channel.channelOpen(b"")
+        self.assertTrue(self.closed)
+
+    def test_standard_error_only(self) -> None:
+        """Of other streams than standard error nothing is kept."""
+        self.channel.extReceived(EXTENDED_DATA_STDERR, b"oops")
+        self.channel.extReceived(7, b"what is this")
+        self.channel.request_exit_status(b"\0\0\0\3")
+        self.channel.closed()
+        self.assertEqual(self.ended(), Ran(b"", b"oops", 3))
+
+
+class LossTests(SynchronousTestCase):
+    """A connection that ends before it can be used says why."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.transport = _Transport(self.clock, "me", Keys([], [], None), known_keys("", "h", 22))
+        self.transport.makeConnection(StringTransport())
+
+    def lost(self) -> str:
+        self.transport.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return str(self.failureResultOf(self.transport.ready, NotConnected).value)
+
+    def test_too_many_keys(self) -> None:
+        """A server that has seen enough keys has refused ours."""
+        self.transport.receiveError(2, b"Too many authentication failures")
+        self.assertEqual(self.lost(), sentences.KEY_REFUSED)
+
+    def test_the_servers_words(self) -> None:
+        """Anything else that a server says before it hangs up is told as it said it."""
+        self.transport.receiveError(11, "gehe später".encode())
+        self.assertEqual(self.lost(), "its ssh server hangs up: gehe später")
+
+    def test_no_algorithm(self) -> None:
+        """Without an algorithm in common there is no connection."""
+        self.transport.sendDisconnect(DISCONNECT_KEY_EXCHANGE_FAILED, b"no match")
+        self.assertEqual(self.lost(), "it has no algorithm in common with us")
+
+    def test_the_first_reason(self) -> None:
+        """What went wrong first is the reason, not what followed from it."""
+        self.transport.sendDisconnect(DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE, b"")
+        self.transport.receiveError(2, b"bye")
+        self.assertEqual(self.lost(), sentences.KEY_REFUSED)
+
+    def test_without_a_word(self) -> None:
+        """A server that just hangs up is told as well."""
+        self.assertIn("its ssh server hangs up", self.lost())
+
+    def test_no_greeting(self) -> None:
+        """One that connects and says nothing is given up after the connect timeout."""
+        self.clock.advance(CONNECT_TIMEOUT)
+        self.assertEqual(self.lost(), sentences.SILENT)
 
 
 class FakeSSHTransport:
