@@ -7,17 +7,25 @@ import signal
 import socket
 import time
 
+from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proxy.fakes import Answers, Line
-from twisted_router.assembly import COLLECT_AFTER, assemble, state_directory
+from twisted_router import __version__
+from twisted_router.assembly import COLLECT_AFTER, _Parts, announce, assemble, state_directory
 from twisted_router.config.model import FleetConfig, HostConfig, ReplicaConfig, Settings
+from twisted_router.core.effects import ProbeAnswered, ProbeSilent, Retired, Silence
+from twisted_router.core.members import Member
 from twisted_router.errors import ConfigError
+from twisted_router.services.capacity import CapacityReader
 from twisted_router.services.pinsaving import PinSaver
 from twisted_router.services.root import RouterService
+from twisted_router.telemetry.trace import TraceFile
 from twisted_router.web.listening import PatientPort
+from twisted_router.web.site import RouterSite
 
 STATIC = FleetConfig((ReplicaConfig("node0", "127.0.0.1", 8001), ReplicaConfig("node1", "::1", 8002)))
 HOSTS = FleetConfig(hosts=(HostConfig("here", (0, 1), model="/m"),))
@@ -151,6 +159,127 @@ class Parts(AssemblyTestCase):
         config = FleetConfig((ReplicaConfig("a", "127.0.0.1", 1, "https", ca_file="/no/such.pem"),))
         with self.assertRaises(ConfigError):
             self.build(config)
+
+
+class Wiring(AssemblyTestCase):
+    """What the parts are told of one another."""
+
+    def make(self, config: FleetConfig = STATIC, **settings: object) -> _Parts:
+        given = {"host": "127.0.0.1", "port": 0, **settings}
+        return _Parts(config, Settings(**given), self.reactor)  # type: ignore[arg-type]
+
+    def call(self, site: RouterSite) -> Line:
+        line = Line(self.clock)
+        line.carry(site.buildProtocol(line.getPeer()))
+        line.deliver(b"GET /v1/models HTTP/1.1\r\nHost: r\r\n\r\n")
+        return line
+
+    def test_those_who_wait(self) -> None:
+        """As soon as a replica is routable, who waits for one goes on to it."""
+        parts = self.make(queue_size=5)
+        for name in ("node0", "node1"):
+            for _ in range(2):
+                parts.keeper.apply(ProbeSilent(name, Silence.REFUSED))
+        self.call(parts.site())
+        assert parts.holding is not None
+        self.assertEqual((len(parts.holding), self.reactor.tcpClients), (1, []))
+        parts.keeper.apply(ProbeAnswered("node1", 200))
+        self.reactor.advance(0)
+        self.assertEqual(len(parts.holding), 0)
+        ((host, port, *_),) = self.reactor.tcpClients
+        self.assertEqual((host, port), ("::1", 8002))
+
+    def test_retired(self) -> None:
+        """The connections to a replica that is gone are let go, those to others are not."""
+        parts = self.make()
+        gone, other = parts.fleet.members()
+        clients = [parts.clients(member) for member in (gone, other)]
+        parts.observe(Retired(gone.name, gone.instance, True, ""))
+        self.assertIsNot(parts.clients(gone), clients[0])
+        self.assertIs(parts.clients(other), clients[1])
+
+    def test_a_slots_address(self) -> None:
+        """What runs in a slot is reached where the slot says, with the host's own health path."""
+        host = HostConfig("far", (2,), model="/m", ssh="me@fd00::7", ssh_client="conch", health_path="/up")
+        parts = self.make(FleetConfig(hosts=(host,)))
+        (slot,) = parts.slots.values()
+        member = Member(slot.name, "i1", slot.url, ready=False, owned=True)
+        parts.probe(member)
+        ((address, port, factory, *_),) = self.reactor.tcpClients
+        self.assertEqual((address, port), ("fd00::7", 8003))
+        line = Line(self.clock)
+        line.carry(factory.buildProtocol(line.getPeer()))
+        self.assertTrue(
+            line.value().startswith(b"GET /up HTTP/1.1\r\nHost: [fd00::7]:8003\r\n"), line.value()
+        )
+
+    def test_reported_capacity(self) -> None:
+        """With a gate every replica is asked for the capacity it reports, without one nobody is."""
+        for settings, asked in (({}, 0), ({"policy": "work", "gate": True}, 1)):
+            root = self.build(**settings)
+            self.assertEqual(len([part for part in root if isinstance(part, CapacityReader)]), asked)
+        told = self.make(policy="work", gate=True)
+        told.fetch_metrics(next(iter(told.fleet.members())))
+        ((_, _, factory, *_),) = self.reactor.tcpClients
+        line = Line(self.clock)
+        line.carry(factory.buildProtocol(line.getPeer()))
+        self.assertTrue(line.value().startswith(b"GET /metrics HTTP/1.1\r\n"))
+
+    def test_trace(self) -> None:
+        """What is served is recorded where the command line says, and the file is the service's to keep."""
+        parts = self.make(record_trace=self.mktemp())
+        assert parts.trace is not None
+        self.assertEqual(parts.front().record, parts.trace.record)
+        self.assertIsNone(self.make().front().record)
+        root = self.build(record_trace=self.mktemp())
+        self.assertEqual(len([part for part in root if isinstance(part, TraceFile)]), 1)
+
+
+class Announcing(SynchronousTestCase):
+    """What the log says once, at the start."""
+
+    def said(self, config: FleetConfig, **settings: object) -> list[str]:
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
+        try:
+            announce(config, Settings(**settings))  # type: ignore[arg-type]
+        finally:
+            globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
+        return [f"{event['log_level'].name}: {formatEvent(event)}" for event in events]
+
+    def test_quiet(self) -> None:
+        """Where there is nothing to warn of it is one line, with the version and what there is."""
+        (line,) = self.said(STATIC)
+        self.assertEqual(
+            line, f"info: pypto-router {__version__}: 2 replicas given, 0 slots to launch on, policy session"
+        )
+
+    def test_no_token(self) -> None:
+        """Who can launch and stop replicas without a token is said, and nothing where there is one."""
+        for settings, who in (
+            ({}, "callers on this machine"),
+            ({"admin_open": True}, "anybody who can connect"),
+        ):
+            self.assertEqual(
+                self.said(HOSTS, **settings)[1:],
+                [f"warn: no --admin-token: {who} can launch and stop replicas"],
+            )
+        self.assertEqual(self.said(HOSTS, admin_token="sesame")[1:], [])
+
+    def test_harm(self) -> None:
+        """A policy that does harm says so, with or without parameters."""
+        for policy in ("round_robin", "sticky_least_loaded:ttl=5"):
+            (line,) = self.said(STATIC, policy=policy)[1:]
+            self.assertTrue(line.startswith(f"warn: policy {policy}: conversations "), line)
+
+    def test_advice(self) -> None:
+        """What the configuration may not mean is said as ``check-config`` says it."""
+        twice = FleetConfig((STATIC.replicas[0], evolve(STATIC.replicas[0], name="again")))
+        (line,) = self.said(twice)[1:]
+        self.assertEqual(
+            line,
+            "warn: replicas node0 and again are one address, http://127.0.0.1:8001: its load counts twice",
+        )
 
 
 class Guarding(AssemblyTestCase):

@@ -90,6 +90,16 @@ class Sockets(TestCase):
         self.assertIs(await client.over, ConnectionDone)
         self.assertTrue(client.heard.endswith(b"\r\n\r\n4\r\nhalf\r\n"))
 
+    async def test_half_closed(self) -> None:
+        """A client that closes its sending side counts as gone: the replica stops at once."""
+        client = await self.call(post())
+        await self.sending
+        self.router.reply("a", STREAM + chunk(b"half"))
+        client.transport.loseWriteConnection()  # type: ignore[union-attr]
+        await self.channels[0].gone
+        self.assertIs(self.router.notes.outcomes[0].ending, Ending.CLIENT_GONE)
+        self.assertTrue(self.replica.line.aborted)
+
     async def test_refused_while_sending(self) -> None:
         """A client that goes on sending what was refused reads the whole refusal before anything breaks."""
         size = 4 << 20
