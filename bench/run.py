@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from bench import crash, death, micro, pressure, scale, soak
+from bench import crash, death, decisions, micro, pressure, scale, soak
 from bench.cases import CASES
 from bench.engines import STARTERS, WIRE, Engine, starters
 from bench.live import command as live
@@ -90,6 +90,10 @@ def parser() -> argparse.ArgumentParser:
     sub = add("micro", "parts of the data path in this process, no sockets", micro.micro, 3, 0.3)
     sub.add_argument("--only", metavar="REGEX", help="rows whose name matches")
     sub.add_argument("--profile", action="store_true", help="show where the time of these rows goes instead")
+    sub = commands.add_parser("decisions", help=decisions.TEXT, description=decisions.TEXT)
+    sub.set_defaults(run=decisions.measure)
+    sub.add_argument("--count", type=int, default=1000, help="decisions of each kind (%(default)s)")
+    sub.add_argument("--json", metavar="FILE", help="where the JSON goes (bench/out)")
     sub = commands.add_parser("live", help=live.TEXT, description=live.TEXT)
     sub.set_defaults(run=live.live)
     sub.add_argument("--rows", default="", metavar="NAME,NAME", help="all of them unless named")

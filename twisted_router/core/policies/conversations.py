@@ -138,6 +138,10 @@ class Conversations:
                 conversation.home = None
 
 
+#: The sum of a replica where nobody lives, and how many do.
+_NOTHING = (0.0, 0)
+
+
 class Presence:
     """Adds something up over the conversations that are in flight or idle for at most ``window`` seconds.
 
@@ -148,12 +152,12 @@ class Presence:
     def __init__(self, window: float) -> None:
         self._window = window
         self._held: dict[Conversation, tuple[str, float]] = {}
-        self._sums: dict[str, float] = {}
+        self._sums: dict[str, tuple[float, int]] = {}
         self._idle: deque[tuple[float, Conversation]] = deque()
 
     def at(self, home: str) -> float:
         """The sum of one replica."""
-        return self._sums.get(home, 0.0)
+        return self._sums.get(home, _NOTHING)[0]
 
     def share(self, conversation: Conversation, home: str) -> float:
         """What one conversation adds to the sum of ``home``."""
@@ -164,7 +168,8 @@ class Presence:
         """A conversation lives at ``home`` and counts ``amount``, wherever it was before."""
         self.remove(conversation)
         self._held[conversation] = (home, amount)
-        self._sums[home] = self._sums.get(home, 0.0) + amount
+        total, count = self._sums.get(home, _NOTHING)
+        self._sums[home] = (total + amount, count + 1)
 
     def rest(self, conversation: Conversation, now: float) -> None:
         """A conversation's last request ended; it counts until the window is over."""
@@ -174,10 +179,10 @@ class Presence:
         """A conversation no longer counts."""
         held = self._held.pop(conversation, None)
         if held is not None:
-            left = self._sums[held[0]] - held[1]
-            if left > 1e-6:
-                self._sums[held[0]] = left
-            else:
+            total, count = self._sums[held[0]]
+            if count > 1:
+                self._sums[held[0]] = (max(0.0, total - held[1]), count - 1)
+            else:  # nothing is left but what rounding left
                 del self._sums[held[0]]
 
     def expire(self, now: float) -> None:
