@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from bench.engines import Engine, wait_until_it_serves
@@ -125,38 +128,60 @@ def _line(run: dict[str, Any]) -> str:
     )
 
 
+@contextlib.contextmanager
+def _preferred(nice: int) -> Iterator[None]:
+    """Change the priority of this process and its children, and of their session while inside."""
+    session = Path("/proc/self/autogroup")
+    os.nice(nice)
+    before = session.read_text().split()[-1] if nice and session.exists() else None
+    try:
+        if before is not None:
+            session.write_text(str(nice))
+        yield
+    finally:
+        if before is not None:
+            session.write_text(before)
+
+
 def live(options: argparse.Namespace) -> int:
     """Everything asked for; 1 when a bar is missed or a candidate is not there."""
     if options.list:
         print("\n".join(f"{one.name:16} {one.about}" for one in CANDIDATES.values()), end="\n\n")
         print("\n".join(f"{row.name:16} {BY_NAME[row.name].about}" for row in ROWS.values()))
         return 0
-    os.nice(options.nice)
     rows = _named(options.rows, ROWS, "row")
     chosen = _named(options.candidates, CANDIDATES, "candidate")
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    began, runs, missing = time.monotonic(), [], set()
-    for row in rows:
-        scale = ROWS[row].scale * options.scale
-        with children(OUT / "logs") as family:
-            fleet = Fleet(row, scale)
-            fleet.start(family)
-            for seed in seeds:
-                for name in sorted(chosen, key=lambda name: name != BASELINE):
-                    try:
-                        runs.append(run(CANDIDATES[name], fleet, seed, options.limit))
-                    except Unavailable as problem:
-                        missing.add(name)
-                        print(f"without {name}: {problem}", file=sys.stderr)
-                        continue
-                    print(_line(runs[-1]), flush=True)
+    began = time.monotonic()
+    runs: list[dict[str, Any]] = []
+    with _preferred(options.nice):
+        whole = all([_row(row, chosen, seeds, options, runs) for row in rows])
     found = cells(runs)
     print(f"\n{table(found, runs)}\n" if found else "")
     verdicts = bars(found)
     print("\n".join(f"{'ok    ' if holds else 'MISSED'}  {said}" for said, holds in verdicts))
     print(f"{time.monotonic() - began:.0f} s in all")
     keep("live", {"seeds": seeds, "scale": options.scale, "runs": runs, "verdicts": verdicts}, options.json)
-    return int(bool(missing) or not all(holds for _, holds in verdicts))
+    return int(not whole or not all(holds for _, holds in verdicts))
+
+
+def _row(
+    row: str, chosen: list[str], seeds: list[int], options: argparse.Namespace, runs: list[dict[str, Any]]
+) -> bool:
+    """Add every candidate's runs of one row to ``runs``, nginx's first; whether there are all of them."""
+    fleet, whole = Fleet(row, ROWS[row].scale * options.scale), True
+    with children(OUT / "logs") as family:
+        fleet.start(family)
+        for seed in seeds:
+            for name in sorted(chosen, key=lambda name: name != BASELINE):
+                try:
+                    runs.append(run(CANDIDATES[name], fleet, seed, options.limit))
+                except Unavailable as problem:
+                    whole = False
+                    print(f"without {name}: {problem}", file=sys.stderr)
+                else:
+                    print(_line(runs[-1]), flush=True)
+    return whole
 
 
 def _named(wish: str, there: dict[str, Any], what: str) -> list[str]:
