@@ -175,3 +175,10 @@ class RowTests(SynchronousTestCase):
         found = run_row(row, VARIANTS["bound"], 1).cached
         self.assertGreater(found, 0.93)
         self.assertGreater(found, run_row(row, VARIANTS["work"], 1).cached)
+
+    def test_gate_stays_open(self):
+        """Where the working set fits, a gate holds nobody and changes nothing."""
+        for name in ("short", "lead"):
+            gated = run_row(BY_NAME[name], VARIANTS["work-gate"], 1)
+            self.assertEqual(gated.held, 0)
+            self.assertEqual(gated, run_row(BY_NAME[name], VARIANTS["work"], 1))

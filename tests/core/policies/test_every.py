@@ -93,6 +93,23 @@ class EveryPolicyTests(SynchronousTestCase):
             self.assertEqual(len(counts), 4, name)
             self.assertTrue(all(24 <= count <= 26 for count in counts.values()), (name, counts))
 
+    def test_shared_beginning_without_ids(self):
+        """Requests without an id that all begin alike do not pile up on one replica."""
+        for name in POLICIES:
+            driver = Driver.of(make_policy(name))
+            flying, sents = [], []
+            for number in range(200):
+                driver.now += 0.1
+                sent = driver.send(prompt=prompt(("system", 6), (number, 2)))
+                driver.first_byte(sent)
+                flying.append(sent)
+                sents.append(sent)
+                if len(flying) > 32:
+                    driver.end(flying.pop(0))
+            counts = spread(sents)
+            self.assertEqual(len(counts), 4, name)
+            self.assertLessEqual(max(counts.values()), 70, (name, counts))
+
     def test_structured_ids(self):
         """Ids that share nearly all of their characters do not follow one another."""
         for name in POLICIES:

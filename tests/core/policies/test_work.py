@@ -163,6 +163,13 @@ class PinTests(SynchronousTestCase):
         self.assertGreaterEqual(self.driver.policy.live.at(home.instance), 1.0)
         self.assertEqual(sum(self.driver.policy.live.at(one.instance) for one in self.driver.replicas), 2.0)
 
+    def test_bulk(self):
+        """Where nameless requests never come back, those that ended live nowhere."""
+        policy = self.driver.policy
+        policy.follow_ups.value = 0.009
+        self.driver.serve(prompt=prompt(("p", 4)))
+        self.assertEqual(sum(policy.live.at(one.instance) for one in self.driver.replicas), 0.0)
+
 
 class NamelessTests(SynchronousTestCase):
     """Conversations are recognised by their text."""

@@ -16,6 +16,9 @@ from .vocabulary import Ask, Candidate, Outcome, Reason
 #: Conversations remembered by id. The index still leads those forgotten to their text.
 CONVERSATIONS = 65_536
 
+#: A conversation that will come back less likely than this is not kept count of.
+LEAST_WEIGHT = 0.01
+
 _QUEUED, _DECODING, _OVER = range(3)
 
 
@@ -325,8 +328,11 @@ class _Sent:
             weight = 1.0
             if conversation.key is None and conversation.turns == 1:
                 weight = policy.follow_ups.value
-            policy.live.set(conversation, self._home, weight)
-            policy.live.rest(conversation, now)
+            if weight < LEAST_WEIGHT:
+                policy.live.remove(conversation)
+            else:
+                policy.live.set(conversation, self._home, weight)
+                policy.live.rest(conversation, now)
         if outcome.served:
             self._learn(outcome)
         else:
