@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import io
 import json
 import re
+import signal
 import subprocess
 import sys
 
-from twisted.application.service import IServiceMaker
+import twisted.internet
+from twisted.application.service import IService, IServiceMaker
+from twisted.internet.testing import MemoryReactorClock
 from twisted.plugin import getPlugins
 from twisted.python import usage
 from twisted.python.filepath import FilePath
 from twisted.scripts.twistd import ServerOptions
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
 
-from twisted_router import tap
+from twisted_router import __version__, tap
 from twisted_router.config.model import SESSION_SOURCES, Settings
+from twisted_router.output import LossyLines
 from twisted_router.tap import BadValue, Options
 
 #: The manual's Tuning table, with what "declared pool", "none" and "1 with hosts, else 0" are before a file
@@ -392,6 +398,50 @@ class Token(TapTestCase):
         """No refusal repeats a token."""
         error = self.refusal("--admin-token", "sesame", "--port", "70000")
         self.assertNotIn("sesame", str(error))
+
+
+class Making(TapTestCase):
+    """The service made of the options."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        self.patch(sys, "stdout", sys.stdout)
+        self.patch(twisted.internet, "reactor", MemoryReactorClock())
+
+    def made(self, *own: str) -> Options:
+        options = ServerOptions()
+        options.parseOptions([*own, "pypto-router", "--replicas", self.file])
+        ours: Options = options.subOptions
+        self.service = tap.makeService(ours)
+        return ours
+
+    def test_background(self) -> None:
+        """It is the router; what goes into the background keeps its standard output to itself."""
+        before = sys.stdout
+        self.made()
+        self.assertTrue(verifyObject(IService, self.service))
+        self.assertIs(sys.stdout, before)
+
+    def test_foreground(self) -> None:
+        """In the foreground twistd logs to where a reader that goes away stops nobody."""
+        self.made("-n")
+        self.assertIsInstance(sys.stdout, LossyLines)
+
+    def test_unusable_certificate(self) -> None:
+        """A file that the configuration names and that cannot be used ends the program with a line."""
+        replica = '{"host": "127.0.0.1", "port": 1, "scheme": "https", "ca_file": "/no/such.pem"}'
+        self.file = self.write(f'{{"replicas": [{replica}]}}')
+        ended = self.assertRaises(SystemExit, self.made)
+        self.assertEqual(ended.code, "replica 127.0.0.1:1: /no/such.pem: No such file or directory")
+
+    def test_version(self) -> None:
+        """``--version`` names ours, not Twisted's, and ends well."""
+        out = io.StringIO()
+        self.patch(sys, "stdout", out)
+        ended = self.assertRaises(SystemExit, Options().parseOptions, ["--version"])
+        self.assertEqual((ended.code, out.getvalue()), (0, f"pypto-router {__version__}\n"))
 
 
 class Plugin(SynchronousTestCase):

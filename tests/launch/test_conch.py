@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from twisted.conch.error import ConchError
 from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR
 from twisted.conch.ssh.transport import (
@@ -9,10 +11,10 @@ from twisted.conch.ssh.transport import (
     DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
 )
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -23,6 +25,7 @@ from twisted_router.launch.conch import (
     CONNECT_TIMEOUT,
     KEEPALIVE_INTERVAL,
     KEEPALIVES_MISSING,
+    LOGIN_TIMEOUT,
     ConchLauncher,
     NotConnected,
     _Channel,
@@ -31,7 +34,7 @@ from twisted_router.launch.conch import (
 )
 from twisted_router.launch.conch_keys import Keys
 from twisted_router.launch.known_hosts import known_keys
-from twisted_router.launch.remote import Ran
+from twisted_router.launch.remote import Ran, Trouble
 from twisted_router.launch.scripts import Script
 
 from .contract import LauncherContract
@@ -178,6 +181,64 @@ class LossTests(SynchronousTestCase):
         """One that connects and says nothing is given up after the connect timeout."""
         self.clock.advance(CONNECT_TIMEOUT)
         self.assertEqual(self.lost(), sentences.SILENT)
+
+
+class LoginTests(SynchronousTestCase):
+    """What comes between an address and a connection that can be used; no step waits for ever."""
+
+    def setUp(self) -> None:
+        self.patch(os, "environ", {"HOME": self.mktemp()})
+        self.clock = MemoryReactorClock()
+        host = HostConfig("n", (0,), ssh="ssh://me@127.0.0.1:2222", known_hosts="/no/such/file")
+        self.launcher = ConchLauncher(host, self.clock)
+
+    def run_script(self) -> Deferred[Ran]:
+        return self.launcher._run_script(Script(b"true", "tag"), 60.0)
+
+    def connect(self) -> StringTransport:
+        ((address, port, factory, *_),) = self.clock.tcpClients
+        self.assertEqual((address, port), ("127.0.0.1", 2222))
+        self.protocol = factory.buildProtocol(None)
+        wire = StringTransport()
+        self.protocol.makeConnection(wire)
+        return wire
+
+    def trouble(self, running: Deferred[Ran]) -> Trouble:
+        ran = self.successResultOf(running)
+        assert ran.trouble is not None
+        return ran.trouble
+
+    def test_no_login(self) -> None:
+        """A server that greets and goes no further is given up, and nothing has run."""
+        running = self.run_script()
+        wire = self.connect()
+        wire.value()
+        self.protocol.dataReceived(b"SSH-2.0-Sleepy\r\n")
+        self.clock.advance(LOGIN_TIMEOUT)
+        self.assertEqual(
+            self.trouble(running), Trouble(f"{sentences.SILENT}: no login within 10 s", before=True)
+        )
+        self.assertTrue(wire.disconnected)
+
+    def test_no_answer(self) -> None:
+        """So is an address that does not answer."""
+        running = self.run_script()
+        self.clock.advance(CONNECT_TIMEOUT)
+        self.assertEqual(self.trouble(running), Trouble(f"{sentences.UNREACHABLE}: no answer", before=True))
+
+    def test_cancelled(self) -> None:
+        """Who gives up while it connects is told nothing more, and no connection is kept."""
+        running = self.run_script()
+        running.cancel()
+        self.failureResultOf(running, CancelledError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_lost_meanwhile(self) -> None:
+        """A connection that is lost before a command could be sent may be made anew: nothing has run."""
+        transport = _Transport(self.clock, "me", Keys([], [], None), known_keys("", "h", 22))
+        transport.lost = True
+        trouble = self.trouble(self.launcher._execute(transport, Script(b"true", "tag"), 60.0))
+        self.assertEqual((trouble.before, trouble.lost), (True, True))
 
 
 class FakeSSHTransport:

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from struct import unpack
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.conch.ssh.channel import SSHChannel
 from twisted.conch.ssh.common import NS
@@ -24,7 +24,7 @@ from twisted.conch.ssh.transport import (
 )
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock, TimeoutError, fail, succeed
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
-from twisted.internet.error import ConnectError
+from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -266,11 +266,11 @@ class ConchLauncher(RemoteLauncher):
         transport = _Transport(self._clock, user or getpass.getuser(), keys, known)
         endpoint = HostnameEndpoint(self._clock, address, port or 22, timeout=CONNECT_TIMEOUT)
         try:
-            await connectProtocol(endpoint, transport).addTimeout(CONNECT_TIMEOUT, self._clock)
+            await connectProtocol(endpoint, transport).addTimeout(CONNECT_TIMEOUT, self._clock, _late)
         except Exception as error:
             keys.close()
-            if isinstance(error, CancelledError):
-                raise
+            if isinstance(error, CancelledError | ConnectingCancelledError):
+                raise CancelledError from error
             raise NotConnected(f"{sentences.UNREACHABLE}: {_why(error)}") from error
         try:
             await transport.ready.addTimeout(LOGIN_TIMEOUT, self._clock)
@@ -296,6 +296,11 @@ class ConchLauncher(RemoteLauncher):
         if transport is not None and not transport.lost:
             transport.loseConnection()
         return succeed(None)
+
+
+def _late(result: object, timeout: float) -> NoReturn:
+    """A connection that is given up has an error of its own, which names no time."""
+    raise TimeoutError(timeout)
 
 
 def _why(error: Exception) -> str:
