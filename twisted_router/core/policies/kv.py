@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..prefix import CHUNK, NO_PROMPT, PrefixIndex, Prompt
+from ..prefix import CHUNK, NO_PROMPT, Prompt
 from .conversations import Conversation, Conversations
-from .seats import Seats
+from .seats import Noting
 from .vocabulary import Ask, Candidate, Outcome, Reason
 
 #: Bytes of text in one 16-token block, at four bytes a token.
@@ -22,7 +22,7 @@ class _Seat:
         self.held = 0.0
 
 
-class Kv:
+class Kv(Noting[_Seat]):
     """Takes the replica with the fewest blocks to compute and to hold, both counted alike.
 
     A fingerprint counts as cached from the first byte of an answer on, when an engine would report it.
@@ -34,8 +34,7 @@ class Kv:
     wants_prompt = True
 
     def __init__(self, session_ttl: float | None = None) -> None:
-        self.index: PrefixIndex[None] = PrefixIndex()
-        self._seats: Seats[_Seat] = Seats(_Seat)
+        super().__init__(_Seat)
         self._bound = None if session_ttl is None else Conversations(session_ttl, cap=65_536)
         self._turn = 0
 
@@ -92,19 +91,9 @@ class Kv:
         """Without an id there is nothing to come back to."""
         return ask.session is None
 
-    def seat(self, instance: str) -> _Seat:
-        """The figures of one replica."""
-        return self._seats.of(instance)
-
-    def note(self, prompt: Prompt, instance: str) -> None:
-        """A replica has computed a prompt."""
-        seat = self._seats.get(instance)
-        if seat is not None:
-            self.index.write(prompt.chain, seat.bit, None)
-
     def replica_gone(self, instance: str) -> None:
         """Forget what it had and who was bound to it."""
-        self.index.forget(self._seats.leave(instance))
+        super().replica_gone(instance)
         if self._bound is not None:
             self._bound.leave(instance)
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 
-from ..prefix import CHUNK, NO_PROMPT, Match, PrefixIndex, Prompt
-from .seats import Seats
+from ..prefix import CHUNK, NO_PROMPT, Match, Prompt
+from .seats import Noting
 from .vocabulary import Ask, Candidate, Outcome, Reason, Trace
 
 #: Chunks beyond which more overlap earns nothing, about 16,000 tokens.
@@ -34,7 +34,7 @@ class _Seat:
         self.load = 0
 
 
-class PrefixLoad:
+class PrefixLoad(Noting[_Seat]):
     """Scores ``affinity - alpha * load``; needs no ids.
 
     :param basis: how warm chunks count; None leaves them out, which is the ``load`` policy.
@@ -46,8 +46,7 @@ class PrefixLoad:
     def __init__(self, basis: Basis | None = Basis.ABSOLUTE, alpha: float = 4.0) -> None:
         self._basis = basis
         self._alpha = alpha
-        self.index: PrefixIndex[None] = PrefixIndex()
-        self._seats: Seats[_Seat] = Seats(_Seat)
+        super().__init__(_Seat)
         self._turn = 0
 
     def choose(self, ask: Ask, candidates: Sequence[Candidate]) -> tuple[int, Reason]:
@@ -95,20 +94,6 @@ class PrefixLoad:
         weight = max(1, min(math.ceil(missing / LOAD_UNIT), LOAD_CAP))
         seat.load += weight
         return _Sent(self, chosen.instance, seat, weight, prompt)
-
-    def seat(self, instance: str) -> _Seat:
-        """The figures of one replica."""
-        return self._seats.of(instance)
-
-    def note(self, prompt: Prompt, instance: str) -> None:
-        """A replica answered, so it has the prompt."""
-        seat = self._seats.get(instance)
-        if seat is not None:
-            self.index.write(prompt.chain, seat.bit, None)
-
-    def replica_gone(self, instance: str) -> None:
-        """Forget what it had."""
-        self.index.forget(self._seats.leave(instance))
 
     def session_ended(self, session: str) -> None:
         """Conversations are not known here."""
