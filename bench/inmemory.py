@@ -71,10 +71,12 @@ class DataPath:
         fleet = Fleet(SessionAffinity(8), Pins(600.0), veto=10.0)
         fleet.add_static("r0", "http://127.0.0.1:8001")
         self._silence = Silence()
+        traffic = Traffic()
         front = Front(
             fleet,
             Clients(clock, lambda member: self._silence, 5.0),
-            Traffic().enter,
+            traffic.enter,
+            traffic.leave,
             lambda event: fleet.apply(event, clock.seconds()),
             Metrics(lambda: fleet.snapshot(clock.seconds()), None),
             SessionFinder(SESSION_SOURCES),
