@@ -49,6 +49,7 @@ FURTHER: dict[str, object] = {
     "queue-timeout": 60,
     "max-hold": 60,
     "gate": 0,
+    "kv-events": 0,
     "max-connections": None,
     "no-receipts": 0,
     "record-trace": None,
@@ -142,6 +143,56 @@ class Policies(TapTestCase):
         """A gate needs a policy that tells conversations apart."""
         self.assertIn("a gate needs", str(self.refusal("--gate")))
         self.assertTrue(self.parse("--gate", "--policy", "work").gate)
+
+
+class KvEvents(TapTestCase):
+    """``--kv-events`` is refused where it could do nothing."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.file = self.write(
+            '{"replicas": [{"host": "h", "port": 1, "kv_events": "tcp://h:5557"}], "policy": "work"}'
+        )
+
+    def test_taken(self) -> None:
+        """With a policy that keeps fingerprints and an endpoint it is taken; off unless asked for."""
+        self.assertTrue(self.parse("--kv-events").kv_events)
+        self.assertFalse(self.parse().kv_events)
+
+    def test_policy(self) -> None:
+        """A policy without fingerprints has nothing to correct."""
+        self.assertIn(
+            "only these policies keep: work", str(self.refusal("--kv-events", "--policy", "session"))
+        )
+
+    def test_endpoint(self) -> None:
+        """Some replica has to publish."""
+        self.file = self.write('{"replicas": [{"host": "h", "port": 1}]}')
+        error = self.refusal("--kv-events", "--policy", "work")
+        self.assertIn("no replica in the file has a kv_events endpoint", str(error))
+
+    def test_missing(self) -> None:
+        """Without the packages the way to them is named."""
+        for name in ("zmq", "msgpack"):
+            self.patch(sys, "modules", {**sys.modules, name: None})
+        error = self.refusal("--kv-events")
+        self.assertIsInstance(error, BadValue)
+        self.assertIn("zmq and msgpack: pip install 'pypto-router[kv-events]'", str(error))
+
+    def test_not_imported(self) -> None:
+        """Without the flag nothing of ZeroMQ is imported, whatever the file says."""
+        code = (
+            "import sys\n"
+            "from twisted.internet import reactor\n"
+            "from twisted_router.tap import Options\n"
+            "from twisted_router.assembly import assemble\n"
+            "options = Options()\n"
+            f"options.parseOptions(['--replicas', {self.file!r}, '--port', '0', *sys.argv[1:]])\n"
+            "assemble(options.fleet, options.settings, reactor)\n"
+            "print(*sorted({'zmq', 'msgpack'} & set(sys.modules)))\n"
+        )
+        for flags, imported in (((), b"\n"), (("--kv-events",), b"msgpack zmq\n")):
+            self.assertEqual(subprocess.check_output([sys.executable, "-c", code, *flags]), imported)
 
 
 class Defaults(TapTestCase):

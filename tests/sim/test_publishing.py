@@ -69,7 +69,8 @@ class SocketTestCase(TestCase):
 
     def setUp(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.addCleanup(self.context.term)
+        self.context.setsockopt(zmq.LINGER, 0)
+        self.addCleanup(self.context.destroy, linger=0)
         self.messages: list[list[bytes]] = []
         self.waiting: Deferred[None] | None = None
 

@@ -97,6 +97,8 @@ class KvEventsReader(Service):
         """Subscribe. Threads begin here, so not before the process has become a daemon."""
         super().startService()
         self._context = zmq.Context()
+        # Else the end of the process would wait for whoever does not read.
+        self._context.setsockopt(zmq.LINGER, 0)
         self._subscriptions = [follow(self._context) for follow in self._follow]
 
     def stopService(self) -> Deferred[None]:
@@ -106,7 +108,7 @@ class KvEventsReader(Service):
             subscription.close()
         self._subscriptions = []
         if self._context is not None:
-            self._context.term()
+            self._context.destroy(linger=0)
             self._context = None
         return succeed(None)
 
@@ -192,16 +194,16 @@ class _Subscription:
                 case Ask(start):
                     self._ask(start)
                 case Missed(count):
-                    self._count(News.MISSED, count)
                     self._informed.missed(instance)
+                    self._count(News.MISSED, count)
                 case Restarted():
-                    self._count(News.RESTARTED, 1)
                     self._log.info("replica {name} began anew; nothing is cached there", name=self._name)
                     self._stop_replay()
                     self._trusted = True
-                    self._show(True)
                     self._informed.listen(instance)
                     self._informed.emptied(instance)
+                    self._count(News.RESTARTED, 1)
+                    self._show(True)
 
     def _apply(self, payload: bytes) -> None:
         if not self._trusted:
@@ -211,6 +213,7 @@ class _Subscription:
         except UnknownEvents as problem:
             self._distrust(str(problem))
             return
+        matched, forgotten = self._informed.told(self._source.instance, events, self._now())
         for event in events:
             match event:
                 case Stored():
@@ -219,7 +222,6 @@ class _Subscription:
                     self._count(News.REMOVED, len(event.hashes))
                 case Cleared():
                     self._count(News.CLEARED, 1)
-        matched, forgotten = self._informed.told(self._source.instance, events, self._now())
         self._count(News.MATCHED, matched)
         self._count(News.FORGOTTEN, forgotten)
 
@@ -228,13 +230,13 @@ class _Subscription:
             return
         self._trusted = False
         self._informed.distrust(self._source.instance)
-        self._count(News.UNTRUSTED, 1)
-        self._show(False)
         self._log.warn(
             "cache events of replica {name} are not understood and left aside until it begins anew: {why}",
             name=self._name,
             why=why,
         )
+        self._count(News.UNTRUSTED, 1)
+        self._show(False)
 
     # What is repeated
 

@@ -61,6 +61,8 @@ class Publisher:
         self._sent: deque[tuple[bytes, bytes]] = deque(maxlen=REPEATED)
         self._count = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        # Else the end of the process would wait for whoever does not read.
+        self._context.setsockopt(zmq.LINGER, 0)
         live, self.events = self._bind(zmq.PUB, host, port, WAITING)
         replay, self.replay = self._bind(zmq.ROUTER, host, port + 1 if port else 0, 0)
         self._live = ReactorSocket(reactor, live, lambda frames: None)
@@ -70,7 +72,7 @@ class Publisher:
         """Publish nothing more."""
         self._live.close()
         self._replay.close()
-        self._context.term()
+        self._context.destroy(linger=0)
 
     def stored(self, key: Hashable, parent: Hashable | None) -> None:
         """A block came into the cache."""
