@@ -102,11 +102,13 @@ class EarlyAnswers(EdgeTestCase):
             peer.transport.write(b"HTTP/1.1 413 Too Much\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
             peer.transport.loseConnection()
 
-        self.begin(too_large)
-        client = await self.connect(post(b"x" * (16 << 20)))
-        await client.hears(b"\r\n\r\n")
-        self.assertTrue(client.heard.startswith(b"HTTP/1.1 413 "), client.heard)
-        self.assertIsNone(client.over)
+        for size in (200_000, 1 << 20, 16 << 20):
+            self.begin(too_large)
+            client = await self.connect(post(b"x" * size))
+            await client.hears(b"\r\n\r\n")
+            self.assertTrue(client.heard.startswith(b"HTTP/1.1 413 "), client.heard)
+            self.assertIsNone(client.over)
+            await self.end()
 
 
 class Surplus(EdgeTestCase):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Protocol as Shape
 
@@ -117,11 +118,9 @@ class Wire(Protocol):
         self._uses += 1
         self._skipped = 0
         waiting = self._waiting = Deferred(self._cancelled)
-        if len(body) <= PIECE:
-            self._write(request + body if body else request)
-        else:
-            self._write(request)
-            self._upload = Upload(self.transport, memoryview(body))
+        self._write(request + body[:PIECE] if body else request)
+        if len(body) > PIECE or has_unsent(self.transport):
+            self._upload = Upload(self.transport, memoryview(body)[PIECE:], self._hear_out)
         return waiting
 
     def dataReceived(self, data: bytes) -> None:
@@ -141,6 +140,7 @@ class Wire(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Settle whatever was under way."""
         state, self._state = self._state, _State.DEAD
+        self._upload = None
         self.stale = state is _State.HEAD and self._uses > 1 and not self._buffer
         self._on_lost(self)
         if state is _State.HEAD:
@@ -154,6 +154,15 @@ class Wire(Protocol):
             if last:
                 sink.body_data(last)
             sink.body_done()
+
+    def _hear_out(self) -> None:
+        """The connection was lost while it was written to: take what the replica has said before."""
+        transport = self.transport
+        if not isinstance(transport, Connection) or transport.TLS:
+            return
+        with suppress(OSError):
+            while self._state in (_State.HEAD, _State.BODY) and (data := transport.socket.recv(65536)):
+                self.dataReceived(data)
 
     def abort(self) -> None:
         """Drop the connection now; the replica sees it at once and stops working."""

@@ -45,14 +45,19 @@ def writer(transport: ITransport) -> Callable[[bytes], None]:
 
 @implementer(IPullProducer)
 class Upload:
-    """Gives a transport what is left of a large body, piece by piece, whenever it has sent the last one.
+    """Gives a transport what is left of a body, piece by piece, whenever it has sent the last one.
 
     In one piece the transport would copy all of it at once: 13 ms for 20 MB in which nothing is relayed.
+
+    :param broken: called when the connection is lost before all has been sent, while its socket can still be
+        read. A replica that refuses an upload answers and closes; whoever finds that by writing to it has not
+        read the answer.
     """
 
-    def __init__(self, transport: ITransport, body: memoryview) -> None:
+    def __init__(self, transport: ITransport, rest: memoryview, broken: Callable[[], object]) -> None:
         self._transport = transport
-        self._rest = body
+        self._rest = rest
+        self._broken = broken
         transport.registerProducer(self, False)  # type: ignore[attr-defined]  # of every stream transport
 
     @property
@@ -62,14 +67,18 @@ class Upload:
 
     def resumeProducing(self) -> None:
         """Give the next piece."""
-        piece, self._rest = self._rest[:PIECE], self._rest[PIECE:]
-        self._transport.write(bytes(piece))
-        if not self._rest:
+        if self._rest:
+            piece, self._rest = self._rest[:PIECE], self._rest[PIECE:]
+            if not self._rest:
+                self._rest = memoryview(b"")  # an empty rest of the body would keep all of it
+            self._transport.write(bytes(piece))
+        elif not has_unsent(self._transport):
             self._transport.unregisterProducer()  # type: ignore[attr-defined]
 
     def stopProducing(self) -> None:
         """The connection is gone."""
         self._rest = memoryview(b"")
+        self._broken()
 
 
 def has_unsent(transport: object) -> bool:
