@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -18,6 +18,26 @@ POINTS = 2.0
 
 #: One run as ``bench.live.play`` prints it, with ``row``, ``candidate`` and ``seed``.
 Run = Mapping[str, Any]
+
+
+def _busy(run: Run) -> float:
+    return float(run["load"]["busy"])
+
+
+def _own(run: Run) -> float:
+    return float(sum(run["load"][who] for who in ("router", "replicas", "driver")))
+
+
+def _late(run: Run) -> float:
+    return float(run["late"])
+
+
+#: What else the machine did, and whether that can have mattered.
+_CONDITIONS: tuple[tuple[str, Callable[[Run], float]], ...] = (
+    ("machine busy", _busy),
+    ("processors used by the run", _own),
+    ("client late, simulated s", _late),
+)
 
 
 @frozen
@@ -75,17 +95,14 @@ def _cell(seen: Sequence[tuple[Run, float]]) -> Cell:
 
 
 def table(found: Mapping[tuple[str, str], Cell], runs: Sequence[Run]) -> str:
-    """Candidates by rows, then how busy the machine was."""
+    """Candidates by rows, then how busy the machine was and how late the client: mean and most."""
     rows = list(dict.fromkeys(row for _, row in found))
     names = list(dict.fromkeys(candidate for candidate, _ in found))
     lines = [[name, *(str(found.get((name, row), "-")) for row in rows)] for name in names]
     played = {row: name for name, live in ROWS.items() for row in (name, *live.also)}
-    for head, key, most in (("machine busy, mean", "busy", False), ("machine busy, most", "busy", True)):
-        line = [head]
-        for row in rows:
-            seen = [run["load"][key] for run in runs if run["row"] == played[row]]
-            line.append(f"{100 * (max(seen) if most else fmean(seen)):.0f} %")
-        lines.append(line)
+    for head, figure in _CONDITIONS:
+        seen = {row: [figure(run) for run in runs if run["row"] == played[row]] for row in rows}
+        lines.append([head, *(f"{fmean(seen[row]):.2f}-{max(seen[row]):.2f}" for row in rows)])
     heads = [row + ("+" if BY_NAME[row].more else "") for row in rows]
     return render(["% against nginx (hits)", *heads], lines)
 

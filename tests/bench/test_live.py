@@ -220,7 +220,8 @@ def run(row: str, candidate: str, value: float | None, seed: int = 1, **more: An
         "failures": {},
         "prompt": 100,
         "cached": 80,
-        "load": {"busy": 0.5},
+        "load": {"busy": 0.5, "router": 0.1, "replicas": 0.3, "driver": 0.1},
+        "late": 0.04,
     }
     return {**whole, **more}
 
@@ -273,12 +274,11 @@ class JudgeTests(SynchronousTestCase):
         self.assertIn("-10.0 (80) 2 failed", table(found, runs))
 
     def test_table(self) -> None:
-        """Rows that one run measures stand side by side; how busy the machine was stands below."""
-        runs = [run("mixed", "nginx", 100.0), run("mixed", "us-work", 90.0, load={"busy": 0.9})]
+        """Rows that one run measures stand side by side; below stands what the machine was doing."""
+        runs = [run("mixed", "nginx", 100.0), run("mixed", "us-work", 90.0, late=0.1)]
         lines = table(cells(runs), runs).splitlines()
         self.assertEqual(lines[0].split()[-2:], ["mixed", "bulk"])
-        self.assertEqual(lines[-2].split()[-2:], ["70", "%"])
-        self.assertEqual(lines[-1].split()[-2:], ["90", "%"])
+        self.assertEqual([line.split()[-1] for line in lines[-3:]], ["0.50-0.50", "0.50-0.50", "0.07-0.10"])
 
 
 class ClockTests(SynchronousTestCase):
