@@ -63,6 +63,13 @@ class WatchingTests(SynchronousTestCase):
             [("removed", "abc"), ("removed", "ab"), ("stored", "x", None), ("stored", "xy", "x")],
         )
 
+    def test_forgotten(self) -> None:
+        """A cache that is emptied tells every block of it, the deepest first."""
+        self.run_one("a", "ab")
+        self.told.clear()
+        self.engine.cache.forget()
+        self.assertEqual(self.told, [("removed", "ab"), ("removed", "a")])
+
 
 class SocketTestCase(TestCase):
     timeout = 60

@@ -174,9 +174,7 @@ class BlockCache:
             self._hold(key)
         self._private += private
         while self.in_use + len(self._idle) > self.blocks:
-            key, _ = self._idle.popitem(last=False)
-            if self.watcher is not None:
-                self.watcher.removed(key)
+            self._drop()
         return True
 
     def publish(self, key: Hashable, parent: Hashable | None = None) -> None:
@@ -199,7 +197,13 @@ class BlockCache:
 
     def forget(self) -> None:
         """Drop every idle block."""
-        self._idle.clear()
+        while self._idle:
+            self._drop()
+
+    def _drop(self) -> None:
+        key, _ = self._idle.popitem(last=False)
+        if self.watcher is not None:
+            self.watcher.removed(key)
 
     def _hold(self, key: Hashable) -> None:
         self._idle.pop(key, None)
