@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from bench import crash, death, decisions, micro, pressure, scale, soak
+from bench import crash, death, decisions, micro, pressure, reach, scale, soak
 from bench.cases import CASES
 from bench.engines import STARTERS, WIRE, Engine, starters
 from bench.live import command as live
@@ -93,6 +93,13 @@ def parser() -> argparse.ArgumentParser:
     sub = commands.add_parser("decisions", help=decisions.TEXT, description=decisions.TEXT)
     sub.set_defaults(run=decisions.measure)
     sub.add_argument("--count", type=int, default=1000, help="decisions of each kind (%(default)s)")
+    sub.add_argument("--json", metavar="FILE", help="where the JSON goes (bench/out)")
+    sub = commands.add_parser("reach", help=reach.TEXT, description=reach.TEXT)
+    sub.set_defaults(run=reach.reach)
+    sub.add_argument("--row", default="fewshot", choices=("fewshot", "fewshot-many"), help="%(default)s")
+    sub.add_argument("--tasks", type=int, default=4, help="tasks the row has (%(default)s)")
+    sub.add_argument("--seeds", default="1,2,3", metavar="N,N", help="%(default)s")
+    sub.add_argument("--seconds", type=float, default=60.0, help="for each search (%(default)s)")
     sub.add_argument("--json", metavar="FILE", help="where the JSON goes (bench/out)")
     sub = commands.add_parser("live", help=live.TEXT, description=live.TEXT)
     sub.set_defaults(run=live.live)
