@@ -111,6 +111,16 @@ class MatchingTests(BlocksTestCase):
         self.assertEqual(self.end(turn, 1536, 1), (10, 20, 30))
         self.assertEqual((self.lost(12), self.lost(8)), ({30}, {20}))
 
+    def test_forked(self) -> None:
+        """Where two texts part within a chunk, the block they share is no proof against the second."""
+        self.store(1, 6)
+        self.store(7, 2, parent=6)
+        self.end(self.send(10, 20), 1024, 1)
+        twin = self.send(10, 30)
+        self.store(11, 2, parent=6)
+        self.assertEqual(self.end(twin, 1024, 1), (10, 30))
+        self.assertEqual(self.lost(12), {30})
+
     def test_answer_comes_back(self) -> None:
         """Blocks of an answer become text when the next turn brings it back."""
         first = self.send(10)

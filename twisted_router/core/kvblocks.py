@@ -28,10 +28,10 @@ PATIENCE = 5.0
 RETRY = 0.25
 
 #: Tokens an answer is taken to have at most where nobody says.
-ANSWER_MOST = 8192
+ANSWER_MOST = 1024
 
 #: How far the tokens of a prompt may be from those estimated from its bytes.
-LEAST, MOST = 0.7, 1.4
+LEAST, MOST = 0.85, 1.15
 
 
 class _Block:
@@ -98,9 +98,13 @@ class Sent:
 
 
 class Blocks:
-    """What is cached on one replica, as far as its events tell, and which text it is."""
+    """What is cached on one replica, as far as its events tell, and which text it is.
+
+    :ivar matched: requests that found their run.
+    """
 
     def __init__(self) -> None:
+        self.matched = 0
         self._blocks: dict[int, _Block] = {}
         self._runs: Recent[int, _Run] = Recent(RUNS_MOST)
         self._open: set[Sent] = set()
@@ -200,19 +204,29 @@ class Blocks:
             return False
         if sent.ended is not None and run.last > sent.ended + PATIENCE:
             return False
-        name = run.base
+        return self._is_continued(sent.prompt, run.base)
+
+    def _is_continued(self, prompt: Prompt, name: int | None) -> bool:
+        """Tell whether a prompt begins with the text up to a block, as far as that is known.
+
+        Where two texts part, the last block they share lies in a chunk they do not: one may differ.
+        """
+        odd: int | None = None
         while name is not None:
             block = self._blocks.get(name)
             if block is None:
                 return False
-            if block.fingerprint is not None:
-                return block.fingerprint in sent.prompt.chain
+            if block.fingerprint is not None and block.fingerprint != odd:
+                if odd is not None or block.fingerprint in prompt.chain:
+                    return block.fingerprint in prompt.chain
+                odd = block.fingerprint
             name = block.parent
         return True
 
     def _attribute(self, sent: Sent, run: _Run) -> tuple[int, ...]:
         """Note which chunk each block lies in, from the run's end up to what is known already."""
         self._runs.discard(run.tip)
+        self.matched += 1
         chain = sent.prompt.chain
         bytes_each = sent.prompt.size / max(1.0, sent.tokens)
         covered = min(self._blocks[run.tip].depth, sent.tokens) * bytes_each

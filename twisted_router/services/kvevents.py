@@ -213,7 +213,7 @@ class _Subscription:
         except UnknownEvents as problem:
             self._distrust(str(problem))
             return
-        matched, forgotten = self._informed.told(self._source.instance, events, self._now())
+        forgotten, matched = self._informed.told(self._source.instance, events, self._now())
         for event in events:
             match event:
                 case Stored():

@@ -85,7 +85,7 @@ class Informed:
         self._replicas.setdefault(instance, Blocks())
 
     def told(self, instance: str, events: Iterable[KvEvent], now: float) -> tuple[int, int]:
-        """Take note of a batch; return how many requests were found in it and how many chunks were lost."""
+        """Take note of a batch; return how many chunks were lost, and requests matched since the last one."""
         blocks = self._replicas.get(instance)
         if blocks is None:
             return 0, 0
@@ -100,10 +100,10 @@ class Informed:
                     self._policy.index.drop(lost, self._policy.seat(instance).bit)
                 case Cleared():
                     self.emptied(instance)
-        found = blocks.match(now)
-        for chain in found:
+        for chain in blocks.match(now):
             self._policy.index.mark(chain, self._policy.seat(instance).bit)
-        return len(found), forgotten
+        matched, blocks.matched = blocks.matched, 0
+        return forgotten, matched
 
     def emptied(self, instance: str) -> None:
         """Its cache holds nothing now."""
