@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from math import inf
 
 import treq
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase, TestCase
@@ -17,6 +19,7 @@ from twisted.web.client import HTTPConnectionPool
 
 from tests.programs import Watched, start
 from twisted_router.sim.options import SimOptions
+from twisted_router.sim.replica import build
 
 MANUAL = (
     "--model /m/dsv4 --devices 0,1,2,3 --dp 8 --ep 8 --tp 1 --block-size 128 --port 8001 --show-startup-logs"
@@ -44,6 +47,14 @@ class OptionsTests(SynchronousTestCase):
             for line in (MANUAL, "--model /m/q/ --served-model-name x", "--model /m/q/")
         ]
         self.assertEqual(names, ["dsv4", "x", "q"])
+
+    def test_costs(self) -> None:
+        """The engine costs what the flags say; without them a token costs the same anywhere."""
+        line = "--prefill-rate 5800 --step-ms 26 --attention-span 150000 --context-ns 27"
+        cost = build(parsed(line), Clock())._driver.engine.cost
+        self.assertAlmostEqual(cost.chunk(5800, 147_100), 2.0)
+        self.assertAlmostEqual(cost.step + cost.decode(4, 1_000_000), 0.053)
+        self.assertEqual(build(parsed(""), Clock())._driver.engine.cost.attention_span, inf)
 
     def test_refused(self) -> None:
         """A bad value is refused by a sentence with the flag and what was given."""
