@@ -89,6 +89,7 @@ class Play:
         self._sums: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._affinity: Counter[str] = Counter()
+        self._homes: dict[str, str] = {}
         self._spent = 0.0
         self.result: dict[str, Any] = {}
         groups = json.loads(options.watch)
@@ -115,7 +116,7 @@ class Play:
         def answered(answer: Answer) -> None:
             self._places.busy[port] -= 1
             self._spent += self.stage.now - began
-            self._note(answer)
+            self._note(turn, answer)
             done()
 
         body = cast(WrittenText, turn.text).body(turn.output, turn.session)
@@ -126,13 +127,15 @@ class Play:
         lines += [b"Content-Length: %d" % len(body), b"", body]
         self._ways[port].ask(b"\r\n".join(lines), turn.output, answered)
 
-    def _note(self, answer: Answer) -> None:
+    def _note(self, turn: Turn, answer: Answer) -> None:
         if answer.failure is not None:
             self._failures[answer.failure] += 1
             return
         self._sums.update(prompt=answer.prompt, cached=answer.cached, output=answer.output)
         if answer.affinity is not None:
             self._affinity[answer.affinity] += 1
+        if answer.replica is not None and turn.session is not None:
+            self._homes.setdefault(turn.session, answer.replica)
 
     def _figures(self, stopped: bool) -> dict[str, Any]:
         """What is printed."""
@@ -148,6 +151,7 @@ class Play:
             "prompt": self._sums["prompt"],
             "cached": self._sums["cached"],
             "affinity": dict(self._affinity),
+            "placed": dict(Counter(self._homes.values())),
             "late": self.stage.late / max(self.stage.timers, 1),
             "load": self._machine.shares(),
         }

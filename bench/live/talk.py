@@ -15,6 +15,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:\s*chunked", re.IGNORECASE)
 _CLOSING = re.compile(rb"\r\nconnection:\s*close", re.IGNORECASE)
 _AFFINITY = re.compile(rb"\r\nx-router-affinity:\s*([^\r]*)", re.IGNORECASE)
+_REPLICA = re.compile(rb"\r\nx-router-replica:\s*([^\r]*)", re.IGNORECASE)
 _USAGE = re.compile(rb'"prompt_tokens":(\d+),"completion_tokens":(\d+),.*?"cached_tokens":(\d+)')
 _DONE = b"data: [DONE]\n\n"
 
@@ -25,6 +26,7 @@ class Answer:
 
     :ivar failure: what is wrong with it, in a word or two; None when nothing is.
     :ivar affinity: the router's receipt, where there is one.
+    :ivar replica: the replica's name, where the router gives it.
     """
 
     failure: str | None = None
@@ -32,6 +34,7 @@ class Answer:
     cached: int = 0
     output: int = 0
     affinity: str | None = None
+    replica: str | None = None
 
 
 def unchunked(data: bytes) -> bytes | None:
@@ -64,8 +67,12 @@ def read(head: bytes, content: bytes, output: int) -> Answer:
     prompt, completion, cached = map(int, usage.groups())
     if completion != output:
         return Answer("wrong length")
-    affinity = _AFFINITY.search(head)
-    return Answer(None, prompt, cached, completion, affinity[1].decode("latin-1") if affinity else None)
+    return Answer(None, prompt, cached, completion, _field(_AFFINITY, head), _field(_REPLICA, head))
+
+
+def _field(pattern: re.Pattern[bytes], head: bytes) -> str | None:
+    found = pattern.search(head)
+    return None if found is None else found[1].decode("latin-1")
 
 
 class Talk(Protocol):
