@@ -97,7 +97,13 @@ class Heads(WireTestCase):
             while self.line.drain():
                 sizes.append(len(self.line.value()) - sum(sizes))
             self.assertEqual(self.line.value(), REQUEST + body + rest)
-            self.assertEqual(sizes, [len(REQUEST) + 2 * PIECE, PIECE, PIECE, *([1] if rest else []), 0])
+            self.assertEqual(sizes, [len(REQUEST) + 2 * PIECE, PIECE, PIECE, *([1] if rest else [])])
+
+    def test_unsent(self) -> None:
+        """Where there is no socket to look at, nobody is asked for a rest there is none of, time and again."""
+        self.line.dataBuffer = b"unsent"  # type: ignore[attr-defined]
+        self.wire.send(b"POST", REQUEST, b"small")
+        self.assertIsNone(self.line.producer)
 
     def test_answered_before_the_end(self) -> None:
         """A connection whose replica answers before it has the whole body is closed, not used again."""

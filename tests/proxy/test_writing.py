@@ -5,10 +5,11 @@ import contextlib
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.protocol import ClientCreator, Factory, Protocol
+from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from twisted_router.proxy.writing import has_unsent, writer
+from twisted_router.proxy.writing import PIECE, Upload, has_unsent, writer
 
 
 class Quiet(Protocol):
@@ -137,3 +138,37 @@ class Writer(TestCase):
         far.transport.abortConnection()  # type: ignore[union-attr]
         await gone
         self.assertIsNone(write(b"x"))
+
+
+class LettingGo(SynchronousTestCase):
+    """What is left of an upload when it is over; a TLS transport keeps its producer longer than that."""
+
+    def upload(self) -> tuple[Upload, bytearray, StringTransport]:
+        body = bytearray(2 * PIECE)
+        transport = StringTransport()
+        return Upload(transport, memoryview(body), lambda: None), body, transport
+
+    def test_sent(self) -> None:
+        """A body that is sent is kept no longer, not even by its empty rest."""
+        upload, body, transport = self.upload()
+        upload.resumeProducing()
+        self.assertRaises(BufferError, body.clear)
+        upload.resumeProducing()
+        body.clear()
+        self.assertEqual(len(transport.value()), 2 * PIECE)
+
+    def test_cut(self) -> None:
+        """A body whose connection is gone is kept no longer."""
+        upload, body, _ = self.upload()
+        upload.stopProducing()
+        body.clear()
+        self.assertTrue(upload.done)
+
+    def test_not_asked_in_vain(self) -> None:
+        """A TLS transport, which goes on asking until it is told, is told with the last piece."""
+        upload, _, transport = self.upload()
+        upload.resumeProducing()
+        self.assertIs(transport.producer, upload)
+        transport.dataBuffer = b"unsent"  # type: ignore[attr-defined]
+        upload.resumeProducing()
+        self.assertIsNone(transport.producer)

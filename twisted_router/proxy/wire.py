@@ -24,7 +24,7 @@ from zope.interface import implementer
 
 from ..errors import ReplicaCut, ReplicaReset, RouterError
 from .framing import HEAD_LIMIT, BadResponse, Follower, Head, LengthBody, NoBody, follower, parse_head
-from .writing import PIECE, Upload, has_unsent, writer
+from .writing import PIECE, Upload, has_unsent, is_plain, writer
 
 _CUT = "the replica closed the connection within its answer"
 
@@ -119,7 +119,7 @@ class Wire(Protocol):
         self._skipped = 0
         waiting = self._waiting = Deferred(self._cancelled)
         self._write(request + body[:PIECE] if body else request)
-        if len(body) > PIECE or has_unsent(self.transport):
+        if len(body) > PIECE or (is_plain(self.transport) and has_unsent(self.transport)):
             self._upload = Upload(self.transport, memoryview(body)[PIECE:], self._hear_out)
         return waiting
 
@@ -158,7 +158,7 @@ class Wire(Protocol):
     def _hear_out(self) -> None:
         """The connection was lost while it was written to: take what the replica has said before."""
         transport = self.transport
-        if not isinstance(transport, Connection) or transport.TLS:
+        if not is_plain(transport):
             return
         with suppress(OSError):
             while self._state in (_State.HEAD, _State.BODY) and (data := transport.socket.recv(65536)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 from twisted.internet.interfaces import IPullProducer, ITransport
 from twisted.internet.tcp import Connection
@@ -20,7 +21,7 @@ def writer(transport: ITransport) -> Callable[[bytes], None]:
     pausing and resuming producers keeps working. Everything else gets its own ``write``.
     """
     write = transport.write
-    if not isinstance(transport, Connection) or transport.TLS:
+    if not is_plain(transport):
         return write
 
     send = transport.socket.send
@@ -72,13 +73,19 @@ class Upload:
             if not self._rest:
                 self._rest = memoryview(b"")  # an empty rest of the body would keep all of it
             self._transport.write(bytes(piece))
-        elif not has_unsent(self._transport):
+        # TLS asks in every turn of the reactor, whether anything has been sent or not, and has nothing to hear.
+        if not self._rest and not (is_plain(self._transport) and has_unsent(self._transport)):
             self._transport.unregisterProducer()  # type: ignore[attr-defined]
 
     def stopProducing(self) -> None:
         """The connection is gone."""
         self._rest = memoryview(b"")
         self._broken()
+
+
+def is_plain(transport: object) -> TypeGuard[Connection]:
+    """Tell whether a transport is a TCP connection without TLS, whose socket is all there is to it."""
+    return isinstance(transport, Connection) and not transport.TLS
 
 
 def has_unsent(transport: object) -> bool:
