@@ -100,7 +100,7 @@ class Heads(WireTestCase):
             self.assertEqual(sizes, [len(REQUEST) + 2 * PIECE, PIECE, PIECE, *([1] if rest else [])])
 
     def test_unsent(self) -> None:
-        """Where there is no socket to look at, nobody is asked for a rest there is none of, time and again."""
+        """Where there is no socket to look at, nobody is asked again and again for nothing."""
         self.line.dataBuffer = b"unsent"  # type: ignore[attr-defined]
         self.wire.send(b"POST", REQUEST, b"small")
         self.assertIsNone(self.line.producer)

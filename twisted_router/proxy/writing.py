@@ -73,7 +73,7 @@ class Upload:
             if not self._rest:
                 self._rest = memoryview(b"")  # an empty rest of the body would keep all of it
             self._transport.write(bytes(piece))
-        # TLS asks in every turn of the reactor, whether anything has been sent or not, and has nothing to hear.
+        # TLS asks in every turn of the reactor, whatever has been sent, and there is nothing to hear.
         if not self._rest and not (is_plain(self._transport) and has_unsent(self._transport)):
             self._transport.unregisterProducer()  # type: ignore[attr-defined]
 
