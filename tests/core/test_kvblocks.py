@@ -136,6 +136,17 @@ class MatchingTests(BlocksTestCase):
         self.store(1, 8, now=1.0)
         self.assertEqual(self.end(self.send(10, 20, now=1.5), 1024, 1), ())
 
+    def test_broken_off(self) -> None:
+        """A run whose beginning is gone by now lies nowhere."""
+        self.store(1, 4)
+        sent = self.send(10, 20)
+        self.store(5, 1, parent=4)
+        self.store(6, 3, parent=5)
+        self.store(101, 1, parent=8)
+        self.store(102, 7, parent=4)
+        self.lost(4)
+        self.assertEqual(self.end(sent, 11 * 128, 1), ())
+
     def test_wrong_size(self) -> None:
         """A run of other length is somebody else's."""
         sent = self.send(10, 20)

@@ -136,7 +136,16 @@ class CorrectionTests(InformedTestCase):
         """A replica without events is left as it is."""
         self.send(B).ended(1.0, SERVED)
         self.assertEqual(self.tell(Cleared(), instance="b"), (0, 0))
+        self.informed.emptied("b")
+        self.informed.missed("b")
         self.assertEqual(self.warm("b"), 3)
+
+    def test_gone_meanwhile(self) -> None:
+        """A request that outlives the trust in its replica changes nothing."""
+        trace = self.send()
+        self.informed.distrust("a")
+        trace.ended(2.0, SERVED)
+        self.assertEqual(self.warm(), 3)
 
     def test_gone(self) -> None:
         """A replica that is gone is listened to no more, and its place in the index is free."""

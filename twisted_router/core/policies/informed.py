@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ..kvblocks import Blocks, Sent
-from ..kvevents import Cleared, KvEvent, Removed, Stored
+from ..kvevents import KvEvent, Removed, Stored
 from ..prefix import NO_PROMPT, PrefixIndex
 from .conversations import Conversation
-from .gate import Tracking
+from .gate import ConversationTrace, Tracking
 from .learning import Density
 from .vocabulary import Ask, Candidate, Outcome, Policy, Reason, Trace
 
@@ -32,9 +32,15 @@ class Indexed(Policy, Protocol):
     def seat(self, instance: str) -> Seated:
         """Its note of one replica."""
 
+    def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> Trace:
+        """As every policy's; it always cares."""
+
 
 class IndexedTracking(Indexed, Tracking, Protocol):
     """One that tells conversations apart as well."""
+
+    def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> ConversationTrace:
+        """As every policy's."""
 
 
 class Informed:
@@ -91,15 +97,14 @@ class Informed:
             return 0, 0
         forgotten = 0
         for event in events:
-            match event:
-                case Stored():
-                    blocks.store(event, now)
-                case Removed():
-                    lost = blocks.remove(event)
-                    forgotten += len(lost)
-                    self._policy.index.drop(lost, self._policy.seat(instance).bit)
-                case Cleared():
-                    self.emptied(instance)
+            if isinstance(event, Stored):
+                blocks.store(event, now)
+            elif isinstance(event, Removed):
+                lost = blocks.remove(event)
+                forgotten += len(lost)
+                self._policy.index.drop(lost, self._policy.seat(instance).bit)
+            else:
+                self.emptied(instance)
         for chain in blocks.match(now):
             self._policy.index.mark(chain, self._policy.seat(instance).bit)
         matched, blocks.matched = blocks.matched, 0
@@ -107,8 +112,9 @@ class Informed:
 
     def emptied(self, instance: str) -> None:
         """Its cache holds nothing now."""
-        self.missed(instance)
-        if instance in self._replicas:
+        blocks = self._replicas.get(instance)
+        if blocks is not None:
+            blocks.clear()
             self._policy.index.forget(self._policy.seat(instance).bit)
 
     def missed(self, instance: str) -> None:
@@ -146,7 +152,7 @@ class Followed:
 
     __slots__ = ("_informed", "_instance", "_sent", "_trace")
 
-    def __init__(self, informed: Informed, trace: Trace | None, instance: str, sent: Sent | None) -> None:
+    def __init__(self, informed: Informed, trace: Trace, instance: str, sent: Sent | None) -> None:
         self._informed = informed
         self._trace = trace
         self._instance = instance
@@ -159,12 +165,10 @@ class Followed:
 
     def first_byte(self, now: float) -> None:
         """As the policy behind wishes."""
-        if self._trace is not None:
-            self._trace.first_byte(now)
+        self._trace.first_byte(now)
 
     def ended(self, now: float, outcome: Outcome) -> None:
         """The request is over."""
-        if self._trace is not None:
-            self._trace.ended(now, outcome)
+        self._trace.ended(now, outcome)
         if self._sent is not None:
             self._informed.ended(self._instance, self._sent, now, outcome)

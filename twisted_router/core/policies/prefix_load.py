@@ -8,7 +8,7 @@ from enum import Enum
 
 from ..prefix import CHUNK, NO_PROMPT, Match, Prompt
 from .seats import Noting
-from .vocabulary import Ask, Candidate, Outcome, Reason, Trace
+from .vocabulary import Ask, Candidate, Outcome, Reason
 
 #: Chunks beyond which more overlap earns nothing, about 16,000 tokens.
 OVERLAP_CAP = 32
@@ -85,7 +85,7 @@ class PrefixLoad(Noting[_Seat]):
                 most = max(overlaps)
                 return [min(most, OVERLAP_CAP) - min(most - own, OVERLAP_CAP) for own in overlaps]
 
-    def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> Trace | None:
+    def observe(self, ask: Ask, chosen: Candidate, reason: Reason) -> _Sent:
         """Count the uncached part as load there until the request ends."""
         prompt = ask.prompt or NO_PROMPT
         seat = self._seats.of(chosen.instance)
