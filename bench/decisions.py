@@ -74,7 +74,10 @@ CASES = (
 
 
 def decisions(case: Case) -> Callable[[], float]:
-    """Prepare a fleet and return what makes one decision and tells the milliseconds it took."""
+    """Prepare a fleet and return what makes one decision and tells the milliseconds it took.
+
+    By the clock; on a machine that is busy with other things that is more than the decision's own time.
+    """
     fleet = fleet_of(make_policy(case.policy))
     finder = SessionFinder(SESSION_SOURCES)
     requests = []

@@ -10,7 +10,7 @@ from twisted.web.http_headers import Headers
 from tests.fuzz.profile import effort
 from twisted_router.config.model import SESSION_SOURCES
 from twisted_router.core.sessions import usable_id
-from twisted_router.proxy.head import SessionFinder
+from twisted_router.proxy.head import SessionFinder, asks_for_stream
 
 FINDER = SessionFinder(SESSION_SOURCES)
 
@@ -208,3 +208,24 @@ class Bodies(SynchronousTestCase):
         self.assertEqual(find({"session_id": text}), expected)
         if raw == text.encode("utf-8", "ignore"):
             self.assertEqual(find(json.dumps({"session_id": text}, ensure_ascii=False).encode()), expected)
+
+
+class StreamTests(SynchronousTestCase):
+    """``asks_for_stream``."""
+
+    def test_anywhere(self) -> None:
+        """The wish is seen before and behind the messages, and in front of tools that have a word for it too."""
+        tools = [{"parameters": {"stream": {"type": "boolean"}}}]
+        for body in (
+            {"stream": True, "messages": []},
+            {"messages": [], "stream": True},
+            {"messages": [], "stream": True, "tools": tools},
+        ):
+            self.assertTrue(asks_for_stream(json.dumps(body).encode()), body)
+        self.assertTrue(asks_for_stream(b'{"stream" :\n true}'))
+
+    def test_nowhere(self) -> None:
+        """Neither its opposite nor a word in a message is taken for it."""
+        said = [{"role": "user", "content": 'say "stream": true'}]
+        for body in ({"stream": False}, {"messages": said}, {"messages": said, "stream": False}, {}):
+            self.assertFalse(asks_for_stream(json.dumps(body).encode()), body)

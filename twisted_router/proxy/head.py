@@ -72,5 +72,9 @@ def _at(document: object, path: tuple[str, ...]) -> str | None:
 
 
 def asks_for_stream(body: bytes) -> bool:
-    """Tell whether a request wants its answer streamed, as far as a look at the raw body can."""
-    return _STREAM(body) is not None
+    """Tell whether a request wants its answer streamed, as far as a look at the raw body can.
+
+    Clients write it behind the messages, so the end is the place to begin.
+    """
+    last = body.rfind(b'"stream"')
+    return last >= 0 and (_STREAM(body, last) is not None or _STREAM(body, 0, last) is not None)
