@@ -214,7 +214,7 @@ class StreamTests(SynchronousTestCase):
     """``asks_for_stream``."""
 
     def test_anywhere(self) -> None:
-        """The wish is seen before and behind the messages, and in front of tools that have a word for it too."""
+        """The wish is seen before and behind the messages, also where tools behind it use the word."""
         tools = [{"parameters": {"stream": {"type": "boolean"}}}]
         for body in (
             {"stream": True, "messages": []},
