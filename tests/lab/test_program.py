@@ -59,6 +59,17 @@ class RunTests(SynchronousTestCase):
         self.assertEqual(self.run_lab(**wish)[2], "")
         self.assertIn("2 of 2  lead: session, seed 1", self.run_lab(Terminal(), **wish)[2])
 
+    def test_interrupted(self):
+        """An interrupt ends it with the exit code that shells give it, and no table."""
+
+        class Impatient(Terminal):
+            def flush(self):
+                raise KeyboardInterrupt
+
+        code, out, err = self.run_lab(Impatient(), policies=("session",), rows=("lead",), seeds=(1,))
+        self.assertEqual((code, out), (130, ""))
+        self.assertIn("interrupted", err)
+
     def test_processes(self):
         """Several processes print the table that one prints."""
         wish = {"policies": ("session", "work", "consistent_hash"), "rows": ("lead",), "seeds": (1, 2)}

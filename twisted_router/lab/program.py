@@ -76,7 +76,11 @@ def run(wish: Wish, out: TextIO, err: TextIO) -> int:
         return 1
     seeds = wish.seeds if wish.replay is None else wish.seeds[:1]
     progress = _shown(err) if err.isatty() else _unseen
-    cells = compare(rows, variants, seeds, progress, wish.processes)
+    try:
+        cells = compare(rows, variants, seeds, progress, wish.processes)
+    except KeyboardInterrupt:
+        err.write("\ninterrupted\n")
+        return 130
     rivals = RIVALS if wish.replay is None and len(variants) > 1 else ()
     for line in (*render(cells, rows, variants, seeds, rivals), *judge(cells)):
         out.write(f"{line}\n")

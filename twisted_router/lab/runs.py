@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -48,10 +49,15 @@ def _each(runs: Sequence[Run], processes: int) -> Iterator[tuple[Run, Result]]:
         yield from ((run, run()) for run in runs)
         return
     # Started afresh and not forked: whoever calls may have threads.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_leave_interrupts)
     try:
         futures = {pool.submit(run): run for run in runs}
         for future in as_completed(futures):
             yield futures[future], future.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts() -> None:
+    """A terminal's interrupt reaches every process; one of them is enough to end all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
