@@ -93,10 +93,16 @@ class LeftTests(SynchronousTestCase):
 
     def test_by_itself(self) -> None:
         """Without a lock file it is the directory that is locked."""
-        self.make("x-left", "anything")
+        self.make("x-left")
         self.hold(self.make("x-held"))
         remove_left(self.parent, "x-")
         self.assertEqual(os.listdir(self.parent), ["x-held"])
+
+    def test_somebody_elses(self) -> None:
+        """What has such a name and holds no lock file may be anybody's: with a file in it, it stays."""
+        key = os.path.join(self.make("x-keys", "id_ed25519"), "id_ed25519")
+        remove_left(self.parent, "x-")
+        self.assertTrue(os.path.exists(key))
 
     def test_others(self) -> None:
         """Other names, files, links and directories of other users are none of ours."""

@@ -38,14 +38,21 @@ def remove_left(parent: str, prefix: str, lock: str = "") -> None:
     """Remove our own directories ``parent/prefix*`` whose makers are dead: nobody holds their lock.
 
     :param lock: the file in each that its maker holds locked; empty where that is the directory itself.
+        Such a one shows by its name alone whose it is, so it stays if anything but sockets is in it.
     """
     for path in glob.glob(os.path.join(glob.escape(parent), prefix + "*")):
         try:
             found = os.lstat(path)
             is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            is_ours = is_ours and (bool(lock) or _holds_only_sockets(path))
             is_left = is_ours and not is_locked(os.path.join(path, lock))
         except OSError:
             # Gone by now, or just being made.
             continue
         if is_left:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _holds_only_sockets(path: str) -> bool:
+    with os.scandir(path) as entries:
+        return all(stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) for entry in entries)

@@ -15,11 +15,13 @@ from twisted_router.launch.sockets import PREFIX, SocketDirectory
 
 #: A router that makes its directory, puts a socket there and is killed.
 KILLED = """
-import os, sys
+import os, socket, sys
 from twisted_router.launch.sockets import SocketDirectory
 directory = SocketDirectory(sys.argv[1])
-open(os.path.join(directory.path, "socket"), "w").close()
-print(directory.path, flush=True)
+path = os.path.abspath(directory.path)
+os.chdir(path)
+socket.socket(socket.AF_UNIX).bind("socket")
+print(path, flush=True)
 os.kill(os.getpid(), 9)
 """
 
