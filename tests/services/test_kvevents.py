@@ -300,6 +300,19 @@ class TrustTests(ReaderTestCase):
             await self.reader.stopService()
 
 
+class SizeTests(ReaderTestCase):
+    """Messages that would keep the router from everything else."""
+
+    async def test_too_large(self) -> None:
+        """A message that takes too long to read is not read, and what comes after it is not believed."""
+        self.patch(kvevents, "READ_MOST", 1000)
+        await self.begin()
+        self.publisher.publish(0, removed(*range(900)))
+        await self.counts(News.UNTRUSTED, 1)
+        await self.until(lambda: not self.shown[-1])
+        self.assertEqual(self.counted[News.REMOVED], 0)
+
+
 class ConnectionTests(ReaderTestCase):
     """Publishers that go and come."""
 

@@ -25,6 +25,9 @@ REPLAY_TIMEOUT = 5.0
 #: Bytes one message may have; a step of the largest engine is some hundred kilobytes.
 MESSAGE_MOST = 64 << 20
 
+#: Bytes of one that are read: a quarter of a second in which nothing is relayed.
+READ_MOST = 8 << 20
+
 #: Milliseconds: between attempts to connect, at most, and between signs of life on a silent connection.
 RECONNECT, RECONNECT_MOST, HEARTBEAT = 500, 10_000, 10_000
 
@@ -182,6 +185,9 @@ class _Subscription:
     def _heard(self, frames: list[bytes]) -> None:
         if len(frames) != 3 or len(frames[1]) != 8:
             self._distrust(f"expected topic, number and payload, got {len(frames)} frames")
+            return
+        if len(frames[2]) > READ_MOST:
+            self._distrust(f"a message of {len(frames[2])} bytes")
             return
         self._do(self._following.heard(int.from_bytes(frames[1], "big"), frames[2], self._now()))
 
