@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 
 from twisted.internet import reactor
 from twisted.internet.protocol import Factory, Protocol
@@ -153,6 +155,17 @@ class MainTests(TestCase):
         """``--version`` is answered with 0."""
         watched = self.main("--version")
         self.assertEqual((await watched.ended, watched.out.decode()), (0, f"pypto-router {__version__}\n"))
+
+    def test_reader_leaves(self) -> None:
+        """Help whose reader has left, as in ``--help | head``, ends with 0 and without a word."""
+        unread, written = os.pipe()
+        os.close(unread)
+        command = [sys.executable, "-m", "twisted_router.cli.main", "lab", "--help"]
+        try:
+            ended = subprocess.run(command, stdout=written, stderr=subprocess.PIPE, check=False)
+        finally:
+            os.close(written)
+        self.assertEqual((ended.returncode, ended.stderr), (0, b""))
 
     async def test_sim(self) -> None:
         """``sim`` hands its flags to the simulated replica, whose exit code it has."""

@@ -22,11 +22,9 @@ class CheckOptions(CommandOptions):
     longdesc = """Read configuration files exactly as the router would and show what they mean: every replica
 it would route to, every slot it could launch on, with devices, port and command. Nothing is started and no
 machine is contacted.
-
 A file that cannot be used is answered with everything that is wrong in it, a line each, as
 file:line:column: path: what was expected, what was found. Exit code 1 when any file has a problem, else 0.
 Warnings, about key files that are missing for instance, do not change the exit code.
-
 Files are JSON; names that end in .yaml or .yml are YAML. Samples lie in the directory etc/ of the source."""
 
     def parseArgs(self, *files: str) -> None:

@@ -41,10 +41,8 @@ class LabOptions(CommandOptions):
     longdesc = """Drive the router's own policies through simulated replicas in simulated time, and print how
 much better or worse each is than least_conn. Nothing is started and no machine is contacted. A run with the
 same seeds prints the same table.
-
 The table comes on the standard output, with the best policy of each row marked, and after it what is
 expected of `work` and whether it holds. Progress is shown where standard error is a terminal.
-
 With --replay the traffic is your own: JSON lines with time (seconds), session (or null), bytes or tokens of
 the prompt, and output_tokens."""
 

@@ -136,7 +136,14 @@ def _tap() -> Any:
 def _parse(program: str, options: usage.Options, argv: Sequence[str] | None) -> int | None:
     """Parse ``argv``; the exit code when that failed, all that is wrong being said."""
     try:
-        options.parseOptions(list(sys.argv[1:] if argv is None else argv))
+        try:
+            options.parseOptions(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            print(end="", flush=True)
+    except BrokenPipeError:
+        # Whoever read the help has seen enough of it; what is left must not fail again at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
     except usage.UsageError as problem:
         for line in complaint(options, problem).splitlines():
             _say_error(program, line)
