@@ -23,10 +23,10 @@ from twisted_router.output import LossyLines
 from twisted_router.tap import BadValue, Options
 
 #: The manual's Tuning table, with what "declared pool", "none" and "1 with hosts, else 0" are before a file
-#: is known.
+#: is known. The slack of 8 is the default policy's.
 TUNING: dict[str, object] = {
     "session-ttl": 600,
-    "affinity-slack": 8,
+    "affinity-slack": None,
     "health-interval": 5,
     "request-timeout": 3600,
     "connect-timeout": 5,

@@ -132,7 +132,8 @@ class Options(usage.Options):
             "affinity-slack",
             _WHOLE,
             _least(0),
-            "Extra outstanding requests a pinned replica may carry before a session moves; 0: no affinity.",
+            "Extra outstanding requests a pinned replica may carry before a session moves; 0: no affinity "
+            "(default: 8, none under policy work).",
         ),
         [
             "policy",

@@ -178,6 +178,8 @@ class Settings:
     :ivar policy: a routing policy's name, perhaps with parameters: ``NAME:key=value,key=value``.
     :ivar gate: whether conversations wait between turns while the caches are full.
     :ivar kv_events: whether replicas' cache events correct what the policy remembers of them.
+    :ivar affinity_slack: requests by which a pinned replica may exceed the idlest one; None leaves it to the
+        policy: 8 for ``session``, no bound for ``work``.
     :ivar max_outstanding: requests one replica may have at once; None sets no limit.
     :ivar queue_size: requests that may wait for a replica; 0 answers 503 at once, as the manual says.
     :ivar receipts: whether answers carry ``X-Router-Replica`` and ``X-Router-Affinity``.
@@ -187,7 +189,7 @@ class Settings:
     host: str = "0.0.0.0"
     port: int = 8000
     session_ttl: float = 600.0
-    affinity_slack: int = 8
+    affinity_slack: int | None = None
     health_interval: float = 5.0
     request_timeout: float = 3600.0
     connect_timeout: float = 5.0

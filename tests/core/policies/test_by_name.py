@@ -5,11 +5,13 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.core.policies.driver import Driver, prompt, spread
+from twisted_router.config.model import Settings
 from twisted_router.core.policies.cache_aware import CacheAware
 from twisted_router.core.policies.consistent_hash import ConsistentHash
 from twisted_router.core.policies.kv import Kv
 from twisted_router.core.policies.least_conn import LeastConn
 from twisted_router.core.policies.prefix_load import Basis, PrefixLoad
+from twisted_router.core.policies.registry import policy_of
 from twisted_router.core.policies.round_robin import RoundRobin
 from twisted_router.core.policies.session import SessionAffinity
 from twisted_router.core.policies.sticky_least_loaded import StickyLeastLoaded
@@ -18,9 +20,9 @@ from twisted_router.core.policies.vocabulary import Ask, Outcome, Reason
 
 class SessionTests(SynchronousTestCase):
     def test_slack_boundary(self):
-        """With a slack of 8 a pin holds at 8 more outstanding requests and is lost at 9."""
+        """With the default slack of 8 a pin holds at 8 more outstanding requests and is lost at 9."""
         for excess, reason in ((8, Reason.PINNED), (9, Reason.OVER_SLACK)):
-            driver = Driver.of(SessionAffinity(8))
+            driver = Driver.of(policy_of(Settings()))
             home = driver.serve("s").replica
             home.outstanding = excess
             sent = driver.send("s")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.core.policies.driver import Driver, prompt, spread
+from twisted_router.config.model import Settings
 from twisted_router.core.policies.learning import PrefillRate
+from twisted_router.core.policies.registry import policy_of
 from twisted_router.core.policies.vocabulary import Outcome, Reason
 from twisted_router.core.policies.work import Weights, Work
 
@@ -329,3 +331,30 @@ class LearningTests(SynchronousTestCase):
         driver.policy.replica_gone(sent.replica.instance)
         driver.end(sent)
         self.assertIs(driver.send(prompt=prompt(("p", 10))).reason, Reason.COLD_PREFIX)
+
+
+class SlackTests(SynchronousTestCase):
+    def moved(self, settings, excess):
+        """Where the next turn of a conversation goes whose replica is so much busier; its cost keeps it."""
+        driver = Driver.of(policy_of(settings), count=3)
+        home = driver.serve("s", prompt(("s", 200))).replica
+        home.outstanding = excess
+        idle, busy = (one for one in driver.replicas if one is not home)
+        busy.outstanding = excess
+        sent = driver.send("s", prompt(("s", 201)))
+        return sent.reason, sent.replica is home, sent.replica is idle
+
+    def test_bound(self):
+        """A slack that is given is a bound, exactly; whoever is beyond it is no place to go either."""
+        settings = Settings(policy="work", affinity_slack=3)
+        self.assertEqual(self.moved(settings, 3), (Reason.PINNED, True, False))
+        self.assertEqual(self.moved(settings, 4), (Reason.OVER_SLACK, False, True))
+        self.assertEqual(self.moved(Settings(policy="work:slack=5"), 5), (Reason.PINNED, True, False))
+
+    def test_unbound(self):
+        """One that is not given is none."""
+        self.assertEqual(self.moved(Settings(policy="work"), 9), (Reason.PINNED, True, False))
+
+    def test_off(self):
+        """With 0 the cost alone decides, at every turn."""
+        self.assertIs(self.moved(Settings(policy="work", affinity_slack=0), 0)[0], Reason.AFFINITY_OFF)

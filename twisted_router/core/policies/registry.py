@@ -89,6 +89,10 @@ def _load(alpha: float) -> Policy:
     return PrefixLoad(None, alpha)
 
 
+def _work(session_ttl: float, slack: int) -> Policy:
+    return Work(session_ttl, slack if slack >= 0 else None)
+
+
 def _thunderagent(capacity: float, session_ttl: float) -> Policy:
     return Gate(Kv(session_ttl), capacity, Marks(open=0.85, high=0.95, low=0.80, spare=100.0))
 
@@ -115,10 +119,15 @@ _ENTRIES = (
     ),
     Entry(
         "work",
-        Work,
+        _work,
         "every request goes where it costs the fleet the fewest seconds; ids optional",
         "session id if any, text",
-        (Parameter("session_ttl", 600.0, "seconds of idleness after which a conversation is forgotten"),),
+        (
+            Parameter("session_ttl", 600.0, "seconds of idleness after which a conversation is forgotten"),
+            Parameter(
+                "slack", -1, "extra outstanding requests its replica may carry; -1 leaves it to the cost", -1
+            ),
+        ),
     ),
     Entry("least_conn", LeastConn, "fewest requests in flight; for single-turn work", "nothing"),
     Entry(
@@ -220,15 +229,15 @@ def make_policy(name: str, given: Mapping[str, object] | None = None) -> Policy:
 def policy_of(settings: Settings) -> Policy:
     """Make the policy that the command line names: ``NAME`` or ``NAME:key=value,key=value``.
 
-    ``--affinity-slack`` and ``--session-ttl`` are the defaults of ``session``'s slack and of ``work``'s TTL.
+    ``--affinity-slack`` is the default slack of ``session`` and ``work``, ``--session-ttl`` the TTL of ``work``.
 
     :raises ValueError: see ``make_policy``.
     """
     name, _, text = settings.policy.partition(":")
     given: dict[str, object] = {}
-    if name == "session":
+    if name in ("session", "work") and settings.affinity_slack is not None:
         given["slack"] = settings.affinity_slack
-    elif name == "work":
+    if name == "work":
         given["session_ttl"] = settings.session_ttl
     for pair in filter(None, text.split(",")):
         key, equals, value = pair.partition("=")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 
 from attrs import frozen
 
@@ -99,12 +100,17 @@ class Work:
     """Weighs prefill to repeat against queueing to avoid, both in seconds; moves only where that pays.
 
     :param session_ttl: seconds of idleness after which a conversation is forgotten.
+    :param slack: a conversation leaves a replica that has this many more requests than the idlest whatever it
+        costs, and with 0 goes where it costs least every time; None leaves that to the cost.
     """
 
     wants_prompt = True
 
-    def __init__(self, session_ttl: float = 600.0, weights: Weights | None = None) -> None:
+    def __init__(
+        self, session_ttl: float = 600.0, slack: int | None = None, weights: Weights | None = None
+    ) -> None:
         self._weights = weights or Weights()
+        self._slack = slack
         self.index: PrefixIndex[Conversation] = PrefixIndex()
         self.conversations = Conversations(session_ttl, CONVERSATIONS)
         self.density = Density()
@@ -141,24 +147,38 @@ class Work:
         self.live.expire(ask.now)
         look = self._look(ask)
         costs = self._costs(look, candidates)
+        best = self._cheapest(costs)
+        known = look.conversation
+        if known is None or known.home is None:
+            self._turn = best + 1
+            warm = look.match.on(self._seats.of(candidates[best].instance).bit)
+            return best, Reason.WARM_PREFIX if warm else Reason.COLD_PREFIX
+        home = next((at for at, one in enumerate(candidates) if one.instance == known.home), None)
+        if home is None:
+            self._turn = best + 1
+            return best, Reason.HOME_GONE
+        if self._slack is not None:
+            if not self._slack:
+                return best, Reason.AFFINITY_OFF
+            most = self._slack + min(one.outstanding for one in candidates)
+            if candidates[home].outstanding > most:
+                paired = zip(costs, candidates, strict=True)
+                return self._cheapest(
+                    [inf if one.outstanding > most else cost for cost, one in paired]
+                ), Reason.OVER_SLACK
+        if home == best or costs[home] - costs[best] < self._weights.margin:
+            return home, Reason.PINNED
+        return best, Reason.CHEAPER_ELSEWHERE
+
+    def _cheapest(self, costs: Sequence[float]) -> int:
+        """The position of the lowest cost, equal ones in turn."""
         count = len(costs)
         turn = self._turn % count
         best = turn
         for position in (*range(turn + 1, count), *range(turn)):
             if costs[position] < costs[best] - 1e-9:
                 best = position
-        known = look.conversation
-        if known is None or known.home is None:
-            self._turn = best + 1
-            warm = look.match.on(self._seats.of(candidates[best].instance).bit)
-            return best, Reason.WARM_PREFIX if warm else Reason.COLD_PREFIX
-        for position, candidate in enumerate(candidates):
-            if candidate.instance == known.home:
-                if position == best or costs[position] - costs[best] < self._weights.margin:
-                    return position, Reason.PINNED
-                return best, Reason.CHEAPER_ELSEWHERE
-        self._turn = best + 1
-        return best, Reason.HOME_GONE
+        return best
 
     def _look(self, ask: Ask) -> _Look:
         last = self._last

@@ -1,0 +1,1 @@
+``--affinity-slack`` bounds policy ``work`` as well where it is given.
