@@ -400,6 +400,14 @@ class Refusals(TapTestCase):
         self.assertIsInstance(error, BadValue)
         self.assertIn("/no/such/file.json", str(error))
 
+    def test_trace(self) -> None:
+        """A trace that could not be written is refused at the start, not noticed when it is wanted."""
+        error = self.refusal("--record-trace", self.mktemp() + "/missing/trace")
+        self.assertIsInstance(error, BadValue)
+        self.assertIn("No such file or directory", str(error))
+        path = self.mktemp()
+        self.assertEqual(self.parse("--record-trace", path).record_trace, path)
+
 
 class Token(TapTestCase):
     def token(self, *flags: str, environ: str | None = None) -> str | None:

@@ -139,7 +139,8 @@ class Options(usage.Options):
             "policy",
             None,
             None,
-            "Routing policy, NAME or NAME:key=value,... (default: the file's, else session).",
+            "Routing policy, NAME or NAME:key=value,... (default: the file's, else session); "
+            "'pypto-router lab --list' has their names and keys.",
         ],
         _parameter(
             "max-outstanding", _WHOLE, _least(1), "Requests one replica may have at once (default: no limit)."
@@ -160,7 +161,7 @@ class Options(usage.Options):
             _least(1),
             "Clients connected at once; 503 beyond (default: from the limit on open files).",
         ),
-        _parameter("max-body", _SIZE, _least(0), "Bytes one request body may have; 413 beyond."),
+        _parameter("max-body", _SIZE, _least(0), "Bytes one request body may have, 64MiB say; 413 beyond."),
         _parameter("max-body-total", _SIZE, _least(0), "Bytes of request bodies held at once; 503 beyond."),
         [
             "session-sources",
@@ -209,7 +210,11 @@ class Options(usage.Options):
     ]
     optFlags = [
         ["no-traffic-veto", None, "Count a timed-out probe even while the replica completes requests."],
-        ["gate", None, "Let conversations wait between turns while the caches are full (--policy work)."],
+        [
+            "gate",
+            None,
+            "Let conversations wait between turns while the caches are full (--policy work or kv).",
+        ],
         [
             "kv-events",
             None,
@@ -277,6 +282,8 @@ class Options(usage.Options):
             raise BadValue(f"{where}: {error}") from None
         if self.settings.kv_events:
             _check_kv_events(policy, self.fleet)
+        if self.settings.record_trace is not None:
+            _check_trace(self.settings.record_trace)
 
     def _settings(self) -> Settings:
         """Gather the values, which are in range."""
@@ -310,6 +317,14 @@ def _check_kv_events(policy: Policy, fleet: FleetConfig) -> None:
         raise BadValue(
             f"--kv-events: no Python package {' and '.join(missing)}: pip install 'pypto-router[kv-events]'"
         )
+
+
+def _check_trace(path: str) -> None:
+    """Refuse ``--record-trace`` where nothing could be recorded."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise BadValue(f"--record-trace {path}: {error.strerror}") from None
 
 
 def _twistd(options: usage.Options) -> usage.Options | None:

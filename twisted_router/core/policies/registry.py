@@ -229,7 +229,7 @@ def make_policy(name: str, given: Mapping[str, object] | None = None) -> Policy:
 def policy_of(settings: Settings) -> Policy:
     """Make the policy that the command line names: ``NAME`` or ``NAME:key=value,key=value``.
 
-    ``--affinity-slack`` is the default slack of ``session`` and ``work``, ``--session-ttl`` the TTL of ``work``.
+    ``--affinity-slack`` gives the slack of ``session`` and ``work``, ``--session-ttl`` the TTL of ``work``.
 
     :raises ValueError: see ``make_policy``.
     """
