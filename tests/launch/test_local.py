@@ -11,8 +11,10 @@ from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorProcess
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from twisted_router.config.model import HostConfig
 from twisted_router.core.slots import Handle
@@ -50,6 +52,24 @@ class _Router(ProcessProtocol):
         if not self.told.called:
             self.told.errback(RuntimeError(self.errors.decode()))
         self.ended.callback(None)
+
+
+@implementer(IReactorProcess)
+class Reaping:
+    """The reactor, where a process is over, and known to be, before anybody can look at it."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reactor, name)
+
+    def spawnProcess(self, *args: Any, **kwargs: Any) -> Any:
+        transport = self._reactor.spawnProcess(*args, **kwargs)
+        if transport.pid is not None:
+            os.waitid(os.P_PID, transport.pid, os.WEXITED | os.WNOWAIT)
+            transport.reapProcess()
+        return transport
 
 
 class Local(Contract):
@@ -153,9 +173,26 @@ class WrapperTests(Local):
         return launcher, await launcher.launch(self.place.slot, self.one)
 
     async def test_a_wrapper_that_fails_is_told(self) -> None:
-        """A broker that refuses ends the launch with its exit code."""
-        launcher, handle = await self.watched(("/bin/sh", "-c", "exit 4"))
-        self.assertIn("exited with code 4", await launcher.watch(handle))
+        """A broker that refuses ends the launch with its exit code, at once or later."""
+        try:
+            launcher, handle = await self.watched(("/bin/sh", "-c", "exit 4"))
+            told = await launcher.watch(handle)
+        except LaunchFailed as error:  # it was gone before we could look
+            told = str(error)
+        self.assertIn("exited with code 4", told)
+
+    async def test_a_wrapper_that_is_done_before_we_look(self) -> None:
+        """One that ends well at once has not failed: its charge is watched and stopped all the same."""
+        host = self.place.configured(launch_wrapper=("/bin/sh", "-c", 'setsid sh -c "$1" & exit 0', "sh"))
+        launcher = LocalLauncher(host, Reaping(reactor), self.now, self.mktemp())
+        self.addCleanup(launcher.close)
+        handle = await launcher.launch(self.place.slot, self.one)
+        self.assertIsNone(handle.pid)
+        charge = await self.place.caller()
+        watch = launcher.watch(handle)
+        await launcher.stop(self.place.slot, self.one, handle, GRACE)
+        await charge.ended
+        self.assertIn(self.one, await watch)
 
     async def test_a_wrapper_that_is_done_leaves_its_charge_watched(self) -> None:
         """The watch fires when the process with the marker is gone."""

@@ -168,11 +168,13 @@ class LocalLauncher:
         if self._open_files is not None and transport.pid is not None:
             proc.limit_open_files(transport.pid, self._open_files)
         started = proc.status(transport.pid) if transport.pid is not None else None
-        if started is None:
-            # Reaped before we could look, so it ran for less than a moment.
+        # Reaped before we could look, it ran for less than a moment. A wrapper that is done may do so.
+        if started is None and not (self._host.launch_wrapper and child.code == 0):
             told = files.last_lines(command.log_path, TOLD_LINES)
             raise LaunchFailed(f"slot {slot.name}: {command.argv[0]} {child.how} at once\n{told}")
         self._children[instance] = child
+        if started is None:
+            return Handle(slot.name, instance, None, None, command.log_path)
         return Handle(slot.name, instance, started.process.pid, started.process.started, command.log_path)
 
     async def _watch(self, handle: Handle) -> str:
