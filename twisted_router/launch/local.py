@@ -168,14 +168,15 @@ class LocalLauncher:
         if self._open_files is not None and transport.pid is not None:
             proc.limit_open_files(transport.pid, self._open_files)
         started = proc.status(transport.pid) if transport.pid is not None else None
+        pid = since = None
+        if started is not None:
+            pid, since = started.process.pid, started.process.started
         # Reaped before we could look, it ran for less than a moment. A wrapper that is done may do so.
-        if started is None and not (self._host.launch_wrapper and child.code == 0):
+        elif not (self._host.launch_wrapper and child.code == 0):
             told = files.last_lines(command.log_path, TOLD_LINES)
             raise LaunchFailed(f"slot {slot.name}: {command.argv[0]} {child.how} at once\n{told}")
         self._children[instance] = child
-        if started is None:
-            return Handle(slot.name, instance, None, None, command.log_path)
-        return Handle(slot.name, instance, started.process.pid, started.process.started, command.log_path)
+        return Handle(slot.name, instance, pid, since, command.log_path)
 
     async def _watch(self, handle: Handle) -> str:
         child = self._children.get(handle.instance)

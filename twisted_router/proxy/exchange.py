@@ -351,10 +351,10 @@ class Exchange:
     def _end(self, ending: Ending) -> None:
         """Give back the lease, tell the outcome; happens once."""
         self._ended = True
-        self._front.leave(self.cut_off)
-        if self._ticket is not None and self._front.holding is not None:
-            self._front.holding.leave(self._ticket)
         front, request, choice = self._front, self._request, self._choice
+        front.leave(self.cut_off)
+        if self._ticket is not None and front.holding is not None:
+            front.holding.leave(self._ticket)
         front.deadlines.cancel(self._timed_out)
         good = ending is Ending.DONE and 200 <= self._status < 300
         usage = NO_USAGE if self._usage is None else self._usage.read()
